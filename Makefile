@@ -1,0 +1,42 @@
+# `make demo` and `make test` are all a newcomer needs; both install what they use into .venv.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+# Two pytest workers with one thread each: torch's own threads would fight over the cores.
+WORKERS ?= 2
+
+.PHONY: install demo test lint format clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo     install, then train and audit a small model on generated data (CPU, minutes)"
+	@echo "make test     install, lint, type-check, run every test"
+	@echo "make lint     ruff and mypy only"
+	@echo "make format   let ruff rewrite the sources"
+	@echo "make clean    remove the environment and everything generated"
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "crac needs Python 3.11 or newer, this is " + sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: install
+	$(BIN)/crac demo --out demo
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal
+
+format: install
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,73 @@
+"""``crac doctor``: what is installed, which device, which extras are missing."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import platform
+
+from crac._version import __version__
+from crac.errors import EXTRA_OF
+
+DISTRIBUTION = {"yaml": "pyyaml", "scikit_posthocs": "scikit-posthocs"}
+EXAMPLE = """examples:
+  crac doctor          a report to read, or to paste into a bug report
+  crac doctor --json   the same for a script"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Attach the command."""
+    parser = subparsers.add_parser(
+        "doctor",
+        help="what is installed, which device, which extras are missing",
+        description="Report versions, the device that would be used, and missing optional packages.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def report() -> dict[str, object]:
+    """Everything ``crac doctor`` prints, as plain data."""
+    import torch
+
+    def version(name: str) -> str | None:
+        try:
+            return importlib.metadata.version(DISTRIBUTION.get(name, name))
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+    optional = {name: version(name) for name in sorted(EXTRA_OF)}
+    return {
+        "crac": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: version(name) for name in ("torch", "numpy", "scipy")} | optional,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
+        "missing_extras": sorted({EXTRA_OF[name] for name, found in optional.items() if found is None}),
+    }
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the report."""
+    found = report()
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    packages = found.pop("packages")
+    missing = found.pop("missing_extras")
+    assert isinstance(packages, dict)
+    assert isinstance(missing, list)
+    for name, value in found.items():
+        print(f"{name:16} {value}")
+    print()
+    for name, value in packages.items():
+        print(f"{name:16} {value or '-- not installed (extra: ' + EXTRA_OF[name] + ')'}")
+    if missing:
+        print(f"\nto install what is missing: pip install 'crac[{','.join(missing)}]'")
+    else:
+        print("\nevery extra is installed")
+    return 0

@@ -1,0 +1,70 @@
+"""Separable sliding windows over label maps: no ``unfold``, no copy per neighbour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from crac.errors import InputError, one_of
+
+__all__ = ["Border", "check_labels", "one_hot", "pad", "patch_radius", "running", "weighted_patches"]
+
+Border = Literal["replicate", "background"]
+BORDERS = ("replicate", "background")
+
+
+def check_labels(labels: Tensor) -> int:
+    """The number of spatial dimensions of an integer label map ``(B, *S)``."""
+    if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
+        raise InputError(f"labels must hold integers; got dtype {labels.dtype}")
+    if labels.ndim not in (3, 4):
+        raise InputError(f"labels must have shape (B, H, W) or (B, D, H, W); got {tuple(labels.shape)}")
+    return labels.ndim - 1
+
+
+def patch_radius(kernel_size: int) -> int:
+    """The patch radius of an odd kernel size."""
+    if kernel_size < 1 or kernel_size % 2 == 0:
+        raise InputError(f"kernel_size must be an odd number of at least 1; got {kernel_size!r}")
+    return kernel_size // 2
+
+
+def pad(labels: Tensor, dims: int, radius: int, border: Border) -> Tensor:
+    """Extend a label map by ``radius`` on both sides of its last ``dims`` dimensions."""
+    if border not in BORDERS:
+        raise one_of("border", border, BORDERS)
+    if border == "background":
+        return torch.nn.functional.pad(labels, (radius, radius) * dims)
+    for dim in range(-dims, 0):
+        size = labels.shape[dim]
+        index = torch.arange(-radius, size + radius, device=labels.device).clamp_(0, size - 1)
+        labels = labels.index_select(dim, index)
+    return labels
+
+
+def running(combine: Callable[[Tensor, Tensor], Tensor], padded: Tensor, dims: int, radius: int) -> Tensor:
+    """Reduce every patch of side ``2 radius + 1`` with an associative ``combine``, one axis at a time."""
+    for dim in range(-dims, 0):
+        size = padded.shape[dim] - 2 * radius
+        out = padded.narrow(dim, 0, size)
+        for offset in range(1, 2 * radius + 1):
+            out = combine(out, padded.narrow(dim, offset, size))
+        padded = out
+    return padded
+
+
+def weighted_patches(values: Tensor, dims: int, weights: Sequence[float]) -> Tensor:
+    """Correlate the last ``dims`` dimensions of a padded tensor with the outer product of ``weights``."""
+    for dim in range(-dims, 0):
+        size = values.shape[dim] - len(weights) + 1
+        values = sum(weight * values.narrow(dim, offset, size) for offset, weight in enumerate(weights))  # type: ignore[assignment]
+    return values
+
+
+def one_hot(labels: Tensor, num_classes: int) -> Tensor:
+    """Boolean ``(B, K, *S)`` from integers ``(B, *S)``; labels outside ``0..K-1`` belong to no class."""
+    classes = torch.arange(num_classes, device=labels.device, dtype=labels.dtype)
+    return labels.unsqueeze(1) == classes.view(1, -1, *[1] * (labels.ndim - 1))

@@ -1,0 +1,51 @@
+"""What the neighbouring labels say about a pixel."""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch import Tensor
+
+from crac.functional.patches import Border, check_labels, one_hot, pad, patch_radius, running
+
+__all__ = ["neighbourhood_proportions"]
+
+
+def neighbourhood_proportions(
+    labels: Tensor,
+    num_classes: int,
+    border: Border = "replicate",
+    kernel_size: int = 3,
+    ignore_index: int | None = None,
+) -> Tensor:
+    """Share of each class among the labels of the patch around each pixel.
+
+    The shares sum to 1 everywhere; only where a patch holds nothing but ignored pixels are they all 0.
+
+    Args:
+        labels: Integers, ``(B, *S)`` with 2 or 3 spatial dimensions.
+        num_classes: ``K``.
+        border: What lies outside the image: ``"replicate"`` (the edge goes on) or ``"background"`` (class 0).
+        kernel_size: Side of the patch, odd.
+        ignore_index: Label of pixels that count as no class at all.
+
+    Returns:
+        ``(B, K, *S)`` in ``float32``.
+
+    Example:
+        >>> labels = torch.tensor([[[0, 0, 1], [0, 0, 1], [0, 0, 1]]])
+        >>> neighbourhood_proportions(labels, num_classes=2)[0, 1, 1]
+        tensor([0.0000, 0.3333, 0.6667])
+    """
+    dims = check_labels(labels)
+    radius = patch_radius(kernel_size)
+    size = kernel_size**dims
+    # Counting in bytes moves a quarter of the memory that floats would.
+    dtype = torch.uint8 if size < 256 else torch.int32
+    padded = pad(labels, dims, radius, border)
+    count = running(operator.add, one_hot(padded, num_classes).to(dtype), dims, radius)
+    if ignore_index is None:
+        return count.float().mul_(1 / size)
+    known = running(operator.add, (padded != ignore_index).to(dtype), dims, radius)
+    return count / known.clamp_(min=1).unsqueeze(1)

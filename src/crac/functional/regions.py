@@ -1,0 +1,53 @@
+"""Which pixels lie inside an organ and which on a boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from crac.errors import InputError
+from crac.functional.patches import Border, check_labels, pad, running
+
+__all__ = ["region_map"]
+
+
+def region_map(
+    labels: Tensor,
+    border: Border = "replicate",
+    radii: Sequence[int] = (1,),
+    ignore_index: int | None = None,
+) -> Tensor:
+    """Region of every pixel: 0 inside, the highest number on the boundary.
+
+    A pixel is *mixed at radius r* when the patch of side ``2 r + 1`` around it holds more than one class,
+    that is, when a pixel of another class lies within Chebyshev distance ``r``. The region is the number of
+    ``radii`` at which the pixel is mixed: with the default single radius, 0 is inner and 1 is outer; with
+    ``radii=(1, 3)`` there are three bands, 2 touching the boundary, 1 near it, 0 away from it.
+
+    Args:
+        labels: Integers, ``(B, *S)`` with 2 or 3 spatial dimensions.
+        border: What lies outside the image: ``"replicate"`` (the edge goes on) or ``"background"`` (class 0).
+        radii: Growing patch radii, one per boundary.
+        ignore_index: Label of pixels that count as no class at all.
+
+    Returns:
+        ``(B, *S)`` tensor of ``uint8``; ignored pixels are in region 0.
+    """
+    dims = check_labels(labels)
+    if not radii or min(radii) < 1 or list(radii) != sorted(set(radii)):
+        raise InputError(f"radii must be growing whole numbers of at least 1; got {tuple(radii)!r}")
+    valid = None if ignore_index is None else labels != ignore_index
+    low = high = labels
+    if valid is not None:
+        # Ignored pixels can neither be the smallest nor the largest label of a patch.
+        info = torch.iinfo(torch.int32)
+        low = torch.where(valid, labels, info.max).int()
+        high = torch.where(valid, labels, info.min).int()
+    region = torch.zeros(labels.shape, dtype=torch.uint8, device=labels.device)
+    for radius in radii:
+        smallest = running(torch.minimum, pad(low, dims, radius, border), dims, radius)
+        largest = running(torch.maximum, pad(high, dims, radius, border), dims, radius)
+        region += smallest < largest if valid is None else (smallest < largest) & valid
+    return region

@@ -1,0 +1,37 @@
+"""What every test may use: the real data if present, the golden numbers, a hypothesis profile."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+# No deadline: the first example of a test pays for torch's warm-up.
+settings.register_profile(
+    "crac", deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("crac")
+
+ROOT = Path(__file__).parents[1]
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def golden(name: str) -> dict[str, np.ndarray]:
+    with np.load(GOLDEN / f"{name}.npz") as archive:
+        return {key: archive[key] for key in archive.files}
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder holding ``ACDC`` and ``Dataset004_Hippocampus``; the test is skipped when there is none."""
+    folder = Path(os.environ.get("CRAC_TEST_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip("set CRAC_TEST_DATA to the folder with the real data sets")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
