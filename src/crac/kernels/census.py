@@ -41,13 +41,13 @@ def census(
         pixel = start + tl.arange(0, BLOCK)
         live = pixel < pixels
         if CONTIGUOUS:
-            label = tl.load(labels + pixel, mask=live, other=0)
+            label = tl.load(labels + pixel, mask=live, other=0).to(tl.int64)
         else:
             row = pixel // width
             plane = row // height
             offset = (plane // depth).to(tl.int64) * stride_b + (plane % depth).to(tl.int64) * stride_z
             offset += row % height * stride_y + pixel % width * stride_x
-            label = tl.load(labels + offset, mask=live, other=0)
+            label = tl.load(labels + offset, mask=live, other=0).to(tl.int64)
         valid = live
         code = tl.where((label >= 0) & (label < K), label, 255).to(tl.int32)
         if IGNORE:

@@ -20,6 +20,7 @@ __all__ = ["Surveyed", "evaluate", "sums", "survey"]
 TILE = 512
 """Pixels of a tile: four for each thread of the four warps, so that ``float32`` moves in 16-byte pieces."""
 WARPS = 4
+WIDTHS = (128, 64, 32)
 CENSUS_PROGRAMS = 512
 CENSUS_BLOCK = 1024
 NARROW_FROM = 1 << 21
@@ -154,7 +155,7 @@ def _options(logits: Tensor, setting: Setting) -> tuple[dict[str, Any], tuple[in
     bits = patch.bit_length()
     groups = ceil(classes / (32 // bits))
     # The tile width that wastes the fewest pixels; the widest of those that waste equally few.
-    across = min((128, 64, 32), key=lambda block: -(-width // block) * block)
+    across = min(WIDTHS, key=lambda block: -(-width // block) * block)
     down = TILE // across
     options = {
         "K": classes,

@@ -78,6 +78,7 @@ def fused_loss(
     ALL: tl.constexpr = FIELDS >= K
     GROUPS: tl.constexpr = (K + FIELDS - 1) // FIELDS
     LANES: tl.constexpr = BLOCK_Y * BLOCK_X
+    SIZE: tl.constexpr = (2 * RADIUS_Z + 1) * (2 * RADIUS + 1) * (2 * RADIUS + 1)
     if tallies is not None:
         programs = tl.arange(0, TALLIES)
         pixels = tl.maximum(tl.sum(tl.load(tallies + programs), 0), 1.0)
@@ -138,14 +139,13 @@ def fused_loss(
 
     # The targets of a pixel sum to `whole`.
     whole = 1.0
-    share = 1.0
     rings = (ring_0, ring_1, ring_2, ring_3)
     if SOFT:
         plain, whole = weigh_patch(
             labels, class_weights, at, extent, strides, ignored, rings, K, RADIUS_Z, RADIUS, REPLICATE
         )
-        share = 1 / tl.maximum(plain, 1e-6)
-        whole *= share
+        known_share = 1 / tl.maximum(plain, 1e-6)
+        whole *= known_share
     elif class_weights is not None:
         whole = tl.load(class_weights + own, mask=valid & is_class, other=0.0)
     pull = fit_weight * whole
@@ -155,7 +155,7 @@ def fused_loss(
 
     region = tl.zeros((LANES,), tl.int32)
     packed = region
-    reach = 0.0
+    scale = 1.0
     if PENALTY != "none":
         packed, known, same = count_patch(
             labels, own, at, extent, strides, ignored, 0, FIELDS, BITS, ALL, RADIUS_Z, RADIUS, REPLICATE, IGNORE
@@ -165,10 +165,13 @@ def fused_loss(
             region = tl.load(regions + pixel, mask=live, other=0).to(tl.int32)
         elif R > 1:
             region = (same != known).to(tl.int32)
-        # Without ignored pixels the compiler knows what is `known`.
-        reach = 1 / tl.maximum(known, 1).to(tl.float32)
+        # As the eager path multiplies, so that a logit on its target is exactly there.
+        if IGNORE:
+            share = tl.div_rn(tl.full((LANES,), 1.0, tl.float32), tl.maximum(known, 1).to(tl.float32))
+        else:
+            share = 1.0 / SIZE
         if scales is not None:
-            reach *= pick(scales, region, 0, 1, R)
+            scale = pick(scales, region, 0, 1, R)
 
     gradient_offset = y * gradient_y + x * gradient_x
     for group in range(GROUPS):
@@ -189,7 +192,7 @@ def fused_loss(
                 power = tl.exp(logit - top)
             # `where` rather than products: a class that is not the target may hold an infinity.
             if SOFT:
-                target = share * blur_patch(labels, at, extent, strides, k, rings, RADIUS_Z, RADIUS, REPLICATE)
+                target = known_share * blur_patch(labels, at, extent, strides, k, rings, RADIUS_Z, RADIUS, REPLICATE)
                 if class_weights is not None:
                     target *= tl.load(class_weights + k, mask=k < K, other=0.0)
                 chosen += tl.where(target > 0, target * (logit - top), 0.0)
@@ -199,7 +202,7 @@ def fused_loss(
                 slope = spread * power - tl.where(own == k, pull, 0.0)
             if PENALTY != "none":
                 count = ((packed >> (number * BITS)) & ((1 << BITS) - 1)).to(tl.float32)
-                distance = logit - reach * count
+                distance = logit - scale * (count * share)
                 constraint = tl.abs(distance) - tolerance
                 if PENALTY == "distance":
                     value = constraint

@@ -77,7 +77,8 @@ def fused_sums(
         region = tl.load(regions + pixel, mask=live, other=0).to(tl.int32)
     else:
         region = (same != known).to(tl.int32)
-    reach = pick(scales, region, 0, 1, R) / tl.maximum(known, 1).to(tl.float32)
+    scale = pick(scales, region, 0, 1, R)
+    share = tl.div_rn(tl.full((BLOCK_Y * BLOCK_X,), 1.0, tl.float32), tl.maximum(known, 1).to(tl.float32))
     for r in tl.static_range(R):
         count = ((region == r) & valid).to(tl.float32)
         tl.store(partials + 2 * R * K + r, tl.sum(count, 0))
@@ -93,7 +94,7 @@ def fused_sums(
             if k < K:
                 logit = tl.load(logits + k.to(tl.int64) * logits_k + offset, mask=live, other=0.0).to(tl.float32)
                 count = ((packed >> (number * BITS)) & ((1 << BITS) - 1)).to(tl.float32)
-                constraint = tl.abs(logit - reach * count) - tolerance
+                constraint = tl.abs(logit - scale * (count * share)) - tolerance
                 _value, derivative = penalty_terms(
                     constraint, pick(rho, region, k, K, R), pick(lambda_, region, k, K, R), PENALTY, TOLERANT
                 )
