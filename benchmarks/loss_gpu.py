@@ -13,32 +13,32 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from agreement import disagreements, draw
-from measure import RESULTS, Timing, environment, least_bytes, make_batch, save
-from report import table
-from rivals import Loss, rivals
 from torch import Tensor
 
 import crac
+from agreement import disagreements, draw
 from crac import kernels
+from measure import RESULTS, Timing, environment, least_bytes, make_batch, save
+from report import table
+from rivals import Loss, rivals
 
 Sets = list[tuple[Tensor, Tensor]]
 CASES: dict[str, dict[str, Any]] = {
-    "16×4×192×192 fp32": {"shape": (16, 4, 192, 192)},
-    "64×4×512×512 fp32": {"shape": (64, 4, 512, 512)},
-    "2×4×128×128×128 fp32": {"shape": (2, 4, 128, 128, 128)},
-    "16×4×192×192 bf16 channels-last": {
+    "16x4x192x192 fp32": {"shape": (16, 4, 192, 192)},
+    "64x4x512x512 fp32": {"shape": (64, 4, 512, 512)},
+    "2x4x128x128x128 fp32": {"shape": (2, 4, 128, 128, 128)},
+    "16x4x192x192 bf16 channels-last": {
         "shape": (16, 4, 192, 192),
         "dtype": torch.bfloat16,
         "channels_last": True,
     },
-    "64×4×512×512 bf16 channels-last": {
+    "64x4x512x512 bf16 channels-last": {
         "shape": (64, 4, 512, 512),
         "dtype": torch.bfloat16,
         "channels_last": True,
     },
-    "64×4×512×512 bf16": {"shape": (64, 4, 512, 512), "dtype": torch.bfloat16},
-    "4×64×256×256 fp32": {"shape": (4, 64, 256, 256)},
+    "64x4x512x512 bf16": {"shape": (64, 4, 512, 512), "dtype": torch.bfloat16},
+    "4x64x256x256 fp32": {"shape": (4, 64, 256, 256)},
 }
 
 
@@ -134,7 +134,7 @@ def measure(name: str, case: dict[str, Any], bandwidth: float) -> list[dict[str,
     narrow = [(logits, labels.to(torch.uint8)) for logits, labels in sets]
     row("crac, fused, uint8 labels", both_passes(losses["crac, fused"]), narrow)
     kernels.mode = "auto"
-    if name == "64×4×512×512 fp32":
+    if name == "64x4x512x512 fp32":
         for rival, other in variants(case["shape"][1]).items():
             row(rival, both_passes(other), sets)
         observing = crac.CRaCLoss(case["shape"][1]).cuda()
@@ -144,12 +144,13 @@ def measure(name: str, case: dict[str, Any], bandwidth: float) -> list[dict[str,
 
 def variants(classes: int) -> dict[str, Loss]:
     """The other things the kernel computes."""
+    doubled = crac.CRaCLoss(classes).cuda()
     return {
         "crac, fused, ignore_index and class weights": crac.CRaCLoss(
             classes, ignore_index=255, class_weights=[1.0] * classes
         ).cuda(),
         "crac, fused, three distance bands": crac.CRaCLoss(classes, radii=(1, 3)).cuda(),
-        "crac, fused, upstream gradient not 1": lambda x, y, loss=crac.CRaCLoss(classes).cuda(): 2 * loss(x, y),
+        "crac, fused, upstream gradient not 1": lambda logits, labels: 2 * doubled(logits, labels),
         "nacl, fused": crac.build_loss("nacl", classes).cuda(),
         "svls, fused": crac.build_loss("svls", classes).cuda(),
     }
@@ -194,7 +195,7 @@ def profile(shape: tuple[int, ...]) -> None:
     print(f"\n{shape}: the CPU issues a call in {issued * 1e6:.0f} µs at most; on the device, per call:")
     for event in sorted(found.key_averages(), key=lambda event: -event.self_device_time_total):
         if event.self_device_time_total:
-            print(f"  {event.self_device_time_total / 10:9.1f} µs  {event.count / 10:4.1f}×  {event.key[:90]}")
+            print(f"  {event.self_device_time_total / 10:9.1f} µs  {event.count / 10:4.1f} times  {event.key[:90]}")
 
 
 def explore() -> None:

@@ -27,6 +27,7 @@ class Timing(NamedTuple):
 
     @classmethod
     def of(cls, times: Sequence[float]) -> Timing:
+        """Summarise single measurements."""
         ordered = sorted(times)
         return cls(statistics.median(ordered), ordered[len(ordered) // 5], ordered[len(ordered) * 4 // 5])
 

@@ -14,7 +14,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 def table(result: dict[str, Any]) -> str:
     """Markdown: one row per rival and shape."""
     lines = [
-        "| batch | loss | forward + backward (20–80 %) | in a CUDA graph | extra memory | times the floor |",
+        "| batch | loss | forward + backward (20 to 80 %) | in a CUDA graph | extra memory | times the floor |",
         "|---|---|---|---|---|---|",
     ]
     seen = ""
@@ -25,7 +25,7 @@ def table(result: dict[str, Any]) -> str:
         batch = "" if row["case"] == seen else f"{row['case']}, floor {row['floor_ms']:.3f} ms"
         seen = row["case"]
         lines.append(
-            f"| {batch} | {row['rival']} | {median:.3f} ms ({low:.3f}–{high:.3f}) | {graph} "
+            f"| {batch} | {row['rival']} | {median:.3f} ms ({low:.3f} to {high:.3f}) | {graph} "
             f"| {row['extra_mib']:.0f} MiB | {best / row['floor_ms']:.1f} |"
         )
     if not any(row.get("graph_ms") for row in result["rows"]):
