@@ -13,24 +13,27 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 def table(result: dict[str, Any]) -> str:
     """Markdown: one row per rival and shape."""
-    lines = [
-        "| batch | loss | forward + backward (20 to 80 %) | in a CUDA graph | extra memory | times the floor |",
-        "|---|---|---|---|---|---|",
-    ]
+    graphs = any(row.get("graph_ms") for row in result["rows"])
+    head = ["batch", "loss", "forward + backward (20 to 80 %)", "in a CUDA graph", "extra memory", "times the floor"]
+    rows = [head, ["---"] * len(head)]
     seen = ""
     for row in result["rows"]:
         median, low, high = row["ms"]
-        graph = f"{row['graph_ms'][0]:.3f} ms" if row.get("graph_ms") else ""
-        best = min(median, row["graph_ms"][0]) if row.get("graph_ms") else median
-        batch = "" if row["case"] == seen else f"{row['case']}, floor {row['floor_ms']:.3f} ms"
-        seen = row["case"]
-        lines.append(
-            f"| {batch} | {row['rival']} | {median:.3f} ms ({low:.3f} to {high:.3f}) | {graph} "
-            f"| {row['extra_mib']:.0f} MiB | {best / row['floor_ms']:.1f} |"
+        graph = row["graph_ms"][0] if row.get("graph_ms") else None
+        rows.append(
+            [
+                "" if row["case"] == seen else f"{row['case']}, floor {row['floor_ms']:.3f} ms",
+                row["rival"],
+                f"{median:.3f} ms ({low:.3f} to {high:.3f})",
+                "" if graph is None else f"{graph:.3f} ms",
+                f"{row['extra_mib']:.0f} MiB",
+                f"{min(median, graph or median) / row['floor_ms']:.1f}",
+            ]
         )
-    if not any(row.get("graph_ms") for row in result["rows"]):
-        lines = [line.replace(" in a CUDA graph |", "", 1).replace("|  |", "|", 1) for line in lines]
-    return "\n".join(lines)
+        seen = row["case"]
+    if not graphs:
+        rows = [row[:3] + row[4:] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def caption(result: dict[str, Any]) -> str:
