@@ -225,7 +225,7 @@ def main() -> None:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--explore", action="store_true", help="try tile sizes instead")
-    parser.add_argument("--cases", type=int, default=24, help="random cases of the agreement check")
+    parser.add_argument("--cases", type=int, default=20, help="random cases of the agreement check")
     parser.add_argument("--out", type=Path, default=RESULTS / "loss_gpu.json")
     args = parser.parse_args()
     if not torch.cuda.is_available():
