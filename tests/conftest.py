@@ -14,6 +14,10 @@ settings.register_profile(
 )
 settings.load_profile("crac")
 
+# Without a GPU the kernels run in Triton's interpreter, which has to be chosen before they are imported.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
 ROOT = Path(__file__).parents[1]
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -35,3 +39,18 @@ def real_data() -> Path:
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture
+def _forced_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute with the kernels on any device."""
+    from crac import kernels
+    from crac.kernels import launch
+
+    monkeypatch.setattr(kernels, "mode", "force")
+    monkeypatch.setattr(launch, "CENSUS_PROGRAMS", 4)  # the interpreter runs them one after the other

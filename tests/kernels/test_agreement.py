@@ -12,6 +12,8 @@ from agreement import CHOICES, disagreements
 from crac import kernels
 from crac.kernels import launch
 
+pytestmark = pytest.mark.usefixtures("_forced_kernels")
+
 PLAIN: dict[str, Any] = {
     "method": ("crac", {}),
     "classes": 4,

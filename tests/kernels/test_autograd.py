@@ -9,6 +9,7 @@ from torch import Tensor
 import crac
 from crac import kernels
 
+pytestmark = pytest.mark.usefixtures("_forced_kernels")
 Batch = tuple[crac.CRaCLoss, Tensor, Tensor]
 
 

@@ -87,14 +87,17 @@ def weighted_patches(values: Tensor, dims: int, weights: Sequence[float]) -> Ten
 
 def narrow(labels: Tensor, num_classes: int, ignore_index: int | None) -> tuple[Tensor, int | None]:
     """Labels known to be classes or ignored, and what is ignored, in a byte if that holds them."""
-    if num_classes > 255:
+    if num_classes > 255 or (ignore_index is not None and 0 <= ignore_index < num_classes):
         return labels, ignore_index
     if ignore_index is None:
         return labels.to(torch.uint8), None
     return torch.where(labels == ignore_index, 255, labels).to(torch.uint8), 255
 
 
-def one_hot(labels: Tensor, num_classes: int) -> Tensor:
-    """Boolean ``(B, K, *S)`` from integers ``(B, *S)``; labels outside ``0..K-1`` belong to no class."""
+def one_hot(labels: Tensor, num_classes: int, ignore_index: int | None = None) -> Tensor:
+    """Boolean ``(B, K, *S)`` from integers ``(B, *S)``; ignored pixels, and other labels, belong to no class."""
     classes = torch.arange(num_classes, device=labels.device, dtype=labels.dtype)
-    return labels.unsqueeze(1) == classes.view(1, -1, *[1] * (labels.ndim - 1))
+    out = labels.unsqueeze(1) == classes.view(1, -1, *[1] * (labels.ndim - 1))
+    if ignore_index is not None and 0 <= ignore_index < num_classes:
+        out[:, ignore_index] = False
+    return out

@@ -56,7 +56,7 @@ def neighbourhood_counts(
     # Counting in bytes moves a quarter of the memory that floats would.
     dtype = torch.uint8 if size < 256 else torch.int32
     padded = pad(labels, dims, radius, border)
-    counts = running(operator.add, one_hot(padded, num_classes).to(dtype), dims, radius)
+    counts = running(operator.add, one_hot(padded, num_classes, ignore_index).to(dtype), dims, radius)
     if ignore_index is None:
         return counts, size
     known = running(operator.add, (padded != ignore_index).to(dtype), dims, radius)
