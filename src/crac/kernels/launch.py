@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from math import ceil
+from functools import lru_cache
+from itertools import accumulate
+from math import ceil, prod
+from operator import mul
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +16,8 @@ from torch import Tensor
 from crac.kernels.census import census
 from crac.kernels.loss import fused_loss
 from crac.kernels.observe import fused_sums
-from crac.kernels.setting import Setting
+from crac.kernels.setting import Constants, Setting
+from crac.kernels.start import Grid, Plan, start
 
 __all__ = ["Surveyed", "evaluate", "sums", "survey"]
 
@@ -44,23 +48,30 @@ def survey(labels: Tensor, classes: int, setting: Setting) -> Surveyed:
         return Surveyed(labels, ignored, None)
     tallies = torch.empty((2, CENSUS_PROGRAMS), device=labels.device) if counted else None
     codes = torch.empty(labels.shape, dtype=torch.uint8, device=labels.device) if narrow else None
+    plan = _plan_census(
+        labels.shape, labels.stride(), classes, ignored, setting.ignore_index is not None, CENSUS_PROGRAMS
+    )
     with _on(labels):
-        census[(CENSUS_PROGRAMS,)](
-            labels,
-            codes,
-            setting.class_weights,
-            tallies,
-            labels.numel(),
-            *_extent(labels.shape[1:]),
-            *_strides(labels, 1),
-            ignored,
-            K=classes,
-            IGNORE=setting.ignore_index is not None,
-            CONTIGUOUS=labels.is_contiguous(),
-            PROGRAMS=CENSUS_PROGRAMS,
-            BLOCK=CENSUS_BLOCK,
-        )
+        start(census, plan, (labels, codes, setting.class_weights, tallies))
     return Surveyed(labels, ignored, tallies) if codes is None else Surveyed(codes, 254, tallies)
+
+
+@lru_cache(maxsize=1024)
+def _plan_census(
+    shape: torch.Size, strides: tuple[int, ...], classes: int, ignored: int, ignore: bool, programs: int
+) -> Plan:
+    dense = list(accumulate(reversed(shape[1:]), mul, initial=1))[::-1]
+    return Plan(
+        (programs, 1, 1),
+        (prod(shape), *_extent(shape[1:]), *_with_depth(strides, 1), ignored),
+        {
+            "K": classes,
+            "IGNORE": ignore,
+            "CONTIGUOUS": list(strides) == dense,
+            "PROGRAMS": programs,
+            "BLOCK": CENSUS_BLOCK,
+        },
+    )
 
 
 def evaluate(
@@ -84,74 +95,102 @@ def evaluate(
         upstream: Scalar that multiplies the gradient, ``None`` for 1.
         skip_unit: ``gradient`` holds the gradient for 1 already; write another only if ``upstream`` is not 1.
     """
-    batch, classes, *size = logits.shape
-    pixels = batch * _product(size)
     labels, ignored, tallies = surveyed
-    options, grid = _options(logits, setting)
-    partials = torch.empty(_product(grid), device=logits.device) if value else None
-    share = 1.0 if tallies is not None else 1.0 / pixels
+    plan = _plan_loss(
+        logits.shape,
+        logits.stride(),
+        labels.stride(),
+        None if gradient is None else gradient.stride(),
+        setting.number_of_regions,
+        setting.constants,
+        ignored,
+        0 if tallies is None else tallies.shape[1],
+        skip_unit,
+    )
+    partials = torch.empty(plan.programs, device=logits.device) if value else None
+    tensors = (
+        logits,
+        labels,
+        setting.regions,
+        setting.rho,
+        setting.lambda_,
+        setting.scales,
+        setting.class_weights,
+        tallies,
+        upstream,
+        partials,
+        gradient,
+    )
     with _on(logits):
-        fused_loss[grid](
-            logits,
-            labels,
-            setting.regions,
-            setting.rho,
-            setting.lambda_,
-            setting.scales,
-            setting.class_weights,
-            tallies,
-            upstream,
-            partials,
-            gradient,
-            *_extent(size),
-            *_strides(logits, 2),
-            *_strides(labels, 1),
-            *(_strides(gradient, 2) if gradient is not None else (0, 0, 0, 0, 0)),
-            share,
-            share * setting.weight / classes,
-            setting.tolerance,
-            *(setting.rings or (0.0, 0.0, 0.0, 0.0)),
-            ignored,
-            SOFT=setting.rings is not None,
-            SKIP_UNIT=skip_unit,
-            TALLIES=CENSUS_PROGRAMS,
-            **options,
-        )
+        start(fused_loss, plan, tensors)
     return None if partials is None else partials.sum()
+
+
+@lru_cache(maxsize=1024)
+def _plan_loss(
+    shape: torch.Size,
+    strides: tuple[int, ...],
+    label_strides: tuple[int, ...],
+    gradient_strides: tuple[int, ...] | None,
+    regions: int,
+    constants: Constants,
+    ignored: int,
+    tallies: int,
+    skip_unit: bool,
+) -> Plan:
+    batch, classes, *size = shape
+    share = 1.0 if tallies else 1.0 / (batch * prod(size))
+    grid, options = _tiles(shape, regions, constants)
+    return Plan(
+        grid,
+        (
+            *_extent(size),
+            *_with_depth(strides, 2),
+            *_with_depth(label_strides, 1),
+            *(_with_depth(gradient_strides, 2) if gradient_strides is not None else (0, 0, 0, 0, 0)),
+            share,
+            share * constants.weight / classes,
+            constants.tolerance,
+            *(constants.rings or (0.0, 0.0, 0.0, 0.0)),
+            ignored,
+        ),
+        {"SOFT": constants.rings is not None, "SKIP_UNIT": skip_unit, "TALLIES": tallies, **options},
+    )
 
 
 def sums(logits: Tensor, labels: Tensor, setting: Setting) -> tuple[Tensor, Tensor]:
     """Sums of constraint and derivative ``(2, R, K)`` and pixel counts ``(R,)`` of each region, ``float64``."""
     assert setting.rho is not None
     regions, classes = setting.rho.shape
-    options, grid = _options(logits, setting)
-    partials = torch.empty((_product(grid), 2 * regions * classes + regions), device=logits.device)
+    plan = _plan_sums(logits.shape, logits.stride(), labels.stride(), regions, setting.constants)
+    partials = torch.empty((plan.programs, 2 * regions * classes + regions), device=logits.device)
+    tensors = (logits, labels, setting.regions, setting.rho, setting.lambda_, setting.scales, partials)
     with _on(logits):
-        fused_sums[grid](
-            logits,
-            labels,
-            setting.regions,
-            setting.rho,
-            setting.lambda_,
-            setting.scales,
-            partials,
-            *_extent(logits.shape[2:]),
-            *_strides(logits, 2),
-            *_strides(labels, 1),
-            setting.tolerance,
-            -1 if setting.ignore_index is None else setting.ignore_index,
-            **options,
-        )
+        start(fused_sums, plan, tensors)
     total = partials.sum(0, dtype=torch.float64)
     return total[:-regions].view(2, regions, classes), total[-regions:]
 
 
-def _options(logits: Tensor, setting: Setting) -> tuple[dict[str, Any], tuple[int, int, int]]:
-    """Compile-time constants of a launch, and its grid."""
-    batch, classes, *size = logits.shape
+@lru_cache(maxsize=1024)
+def _plan_sums(
+    shape: torch.Size,
+    strides: tuple[int, ...],
+    label_strides: tuple[int, ...],
+    regions: int,
+    constants: Constants,
+) -> Plan:
+    grid, options = _tiles(shape, regions, constants)
+    ignored = -1 if constants.ignore_index is None else constants.ignore_index
+    numbers = (*_extent(shape[2:]), *_with_depth(strides, 2), *_with_depth(label_strides, 1))
+    return Plan(grid, (*numbers, constants.tolerance, ignored), options)
+
+
+def _tiles(shape: torch.Size, regions: int, constants: Constants) -> tuple[Grid, dict[str, Any]]:
+    """The grid of a launch, and its compile-time constants."""
+    batch, classes, *size = shape
     depth, height, width = _extent(size)
     solid = len(size) == 3
-    patch = (2 * setting.radius + 1) ** len(size)
+    patch = (2 * constants.radius + 1) ** len(size)
     bits = patch.bit_length()
     groups = ceil(classes / (32 // bits))
     # The tile width that wastes the fewest pixels; the widest of those that waste equally few.
@@ -159,20 +198,22 @@ def _options(logits: Tensor, setting: Setting) -> tuple[dict[str, Any], tuple[in
     down = TILE // across
     options = {
         "K": classes,
-        "R": 1 if setting.rho is None else setting.rho.shape[0],
-        "PENALTY": setting.penalty,
-        "RADIUS_Z": setting.radius if solid else 0,
-        "RADIUS": setting.radius,
-        "REPLICATE": setting.replicate,
-        "IGNORE": setting.ignore_index is not None,
-        "TOLERANT": setting.tolerance > 0,
+        "R": regions,
+        "PENALTY": constants.penalty,
+        "RADIUS_Z": constants.radius if solid else 0,
+        "RADIUS": constants.radius,
+        "REPLICATE": constants.replicate,
+        "IGNORE": constants.ignore_index is not None,
+        "TOLERANT": constants.tolerance > 0,
         "FIELDS": ceil(classes / groups),
         "BITS": bits,
         "BLOCK_Y": down,
         "BLOCK_X": across,
         "num_warps": WARPS,
+        # Contracted products would move a logit that lies on its target to one side of it.
+        "enable_fp_fusion": False,
     }
-    return options, (-(-width // across) * -(-height // down), depth, batch)
+    return (-(-width // across) * -(-height // down), depth, batch), options
 
 
 def _extent(size: Iterable[int]) -> tuple[int, int, int]:
@@ -181,17 +222,9 @@ def _extent(size: Iterable[int]) -> tuple[int, int, int]:
     return (1, *size) if len(size) == 2 else size  # type: ignore[return-value]
 
 
-def _strides(tensor: Tensor, leading: int) -> tuple[int, ...]:
+def _with_depth(strides: tuple[int, ...], leading: int) -> tuple[int, ...]:
     """Strides with one for the depth, which a 2-D image does not have."""
-    strides = tensor.stride()
     return strides if len(strides) == leading + 3 else (*strides[:leading], 0, *strides[leading:])
-
-
-def _product(numbers: Iterable[int]) -> int:
-    total = 1
-    for number in numbers:
-        total *= number
-    return total
 
 
 def _on(tensor: Tensor) -> AbstractContextManager[Any]:

@@ -6,7 +6,19 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-__all__ = ["Setting"]
+__all__ = ["Constants", "Setting"]
+
+
+class Constants(NamedTuple):
+    """The part of a :class:`Setting` that is no tensor, as a key."""
+
+    rings: tuple[float, ...] | None
+    penalty: str
+    weight: float
+    tolerance: float
+    radius: int
+    replicate: bool
+    ignore_index: int | None
 
 
 class Setting(NamedTuple):
@@ -40,3 +52,13 @@ class Setting(NamedTuple):
     radius: int = 1
     replicate: bool = True
     ignore_index: int | None = None
+
+    @property
+    def constants(self) -> Constants:
+        """All but the tensors."""
+        return Constants(None if self.rings is None else tuple(self.rings), *self[6:])
+
+    @property
+    def number_of_regions(self) -> int:
+        """``R``; 1 without multipliers."""
+        return 1 if self.rho is None else len(self.rho)
