@@ -2,5 +2,6 @@
 
 from crac import functional
 from crac._version import __version__
+from crac.losses import METHODS, CRaCLoss, DeepSupervision, build_loss
 
-__all__ = ["__version__", "functional"]
+__all__ = ["METHODS", "CRaCLoss", "DeepSupervision", "__version__", "build_loss", "functional"]
