@@ -1,26 +1,19 @@
-"""What every test may use: the real data if present, the golden numbers, a hypothesis profile."""
+"""What every test may use: the real data if present, a hypothesis profile."""
 
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from common import ROOT
 
 # No deadline: the first example of a test pays for torch's warm-up.
 settings.register_profile(
     "crac", deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("crac")
-
-ROOT = Path(__file__).parents[1]
-GOLDEN = Path(__file__).parent / "golden"
-
-
-def golden(name: str) -> dict[str, np.ndarray]:
-    with np.load(GOLDEN / f"{name}.npz") as archive:
-        return {key: archive[key] for key in archive.files}
 
 
 @pytest.fixture(scope="session")
