@@ -1,12 +1,13 @@
-"""What every test may use: the real data if present, the golden numbers, a hypothesis profile."""
+"""What every test may use: the real data if present, a hypothesis profile."""
 
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from common import ROOT
 
 # No deadline: the first example of a test pays for torch's warm-up.
 settings.register_profile(
@@ -17,14 +18,6 @@ settings.load_profile("crac")
 # Without a GPU the kernels run in Triton's interpreter, which has to be chosen before they are imported.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
-
-ROOT = Path(__file__).parents[1]
-GOLDEN = Path(__file__).parent / "golden"
-
-
-def golden(name: str) -> dict[str, np.ndarray]:
-    with np.load(GOLDEN / f"{name}.npz") as archive:
-        return {key: archive[key] for key in archive.files}
 
 
 @pytest.fixture(scope="session")
