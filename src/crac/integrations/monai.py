@@ -1,0 +1,140 @@
+"""MONAI: losses that take its targets, a handler for the outer step, calibration as one of its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from crac.errors import InputError, require
+from crac.losses import DeepSupervision
+from crac.losses.base import SegmentationLoss
+
+require("monai")
+from monai.utils import CommonKeys  # noqa: E402
+
+__all__ = ["MonaiLoss", "MultiplierHandler", "as_labels"]
+
+
+def as_labels(target: Tensor, logits: Tensor, ignore_index: int | None = None) -> Tensor:
+    """Integer labels ``(B, *S)`` from any target MONAI's loaders and transforms produce.
+
+    Args:
+        target: Whole numbers of any dtype, ``(B, 1, *S)`` or ``(B, *S)``, or one-hot ``(B, K, *S)``.
+        logits: ``(B, K, *S)``, which tells the forms apart.
+        ignore_index: Label given to the pixels of a one-hot target that belong to no class; ``None`` refuses them.
+
+    Raises:
+        InputError: Fractional labels, or a target that is not one-hot. Values are looked at on the CPU only, as
+            everywhere in ``crac``: on a GPU that would wait for the device.
+    """
+    target = _plain(target)
+    look = target.device.type == "cpu"
+    if target.ndim == logits.ndim and target.shape[1] == logits.shape[1]:
+        members = target.sum(1)
+        labels = torch.where(members == 1, target.argmax(1), -1 if ignore_index is None else ignore_index)
+        if look:
+            hard = ((target == 0) | (target == 1)).all() and members.max() <= 1
+            if not hard or (ignore_index is None and members.min() < 1):
+                raise InputError(
+                    f"target of shape {tuple(target.shape)} must be one-hot: a single 1 among the "
+                    f"{logits.shape[1]} channels of each pixel, 0 elsewhere"
+                )
+        return labels
+    if target.ndim == logits.ndim and target.shape[1] == 1:
+        target = target.squeeze(1)
+    if look and target.is_floating_point() and (target != target.round()).any():
+        raise InputError(f"target must hold whole numbers; got {target[target != target.round()][0].item()}")
+    return target.long()
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """The tensor under a ``MetaTensor``, whose bookkeeping would slow down every operation of the loss."""
+    return tensor.as_tensor() if hasattr(tensor, "as_tensor") else tensor
+
+
+class MonaiLoss(nn.Module):
+    """A ``crac`` loss as MONAI calls one: ``loss(input, target)`` with the targets MONAI produces.
+
+    Inside ``monai.losses.DeepSupervisionLoss`` the whole loss, penalty included, is taken at every resolution; wrap
+    a :class:`crac.DeepSupervision` instead to keep the penalty to the full resolution.
+
+    Args:
+        loss: Any loss of :data:`crac.METHODS`, or a :class:`crac.DeepSupervision` around one.
+
+    Shape:
+        - input: logits ``(B, K, *S)``, or a list of them, the finest first, for a ``DeepSupervision``.
+        - target: ``(B, 1, *S)``, ``(B, *S)`` or one-hot ``(B, K, *S)``, integers or floats.
+        - output: scalar.
+
+    Example:
+        >>> loss = MonaiLoss(crac.CRaCLoss(num_classes=4))
+        >>> loss(torch.randn(2, 4, 16, 16), torch.ones(2, 1, 16, 16)).shape
+        torch.Size([])
+    """
+
+    def __init__(self, loss: SegmentationLoss | DeepSupervision) -> None:
+        super().__init__()
+        if not isinstance(loss, SegmentationLoss | DeepSupervision):
+            raise InputError(f"loss must be a loss of crac; got {type(loss).__name__}")
+        self.loss = loss
+
+    def forward(self, input: Tensor | Sequence[Tensor], target: Tensor) -> Tensor:  # noqa: A002 (MONAI's name)
+        """The loss of one batch."""
+        value: Tensor = self.loss(*self._converted(input, target))
+        return value
+
+    def observe(self, input: Tensor | Sequence[Tensor], target: Tensor) -> None:  # noqa: A002
+        """Take in one validation batch; full resolution only, also during deep supervision."""
+        logits, labels = self._converted(input, target)
+        if isinstance(self.loss, DeepSupervision) and isinstance(logits, Tensor):
+            logits = [logits]  # a network in eval mode returns its finest output alone
+        self.loss.observe(logits, labels)  # type: ignore[arg-type]
+
+    def update_multipliers(self) -> None:
+        """The loss's outer step."""
+        self.loss.update_multipliers()
+
+    def _converted(self, logits: Tensor | Sequence[Tensor], target: Tensor) -> tuple[Tensor | list[Tensor], Tensor]:
+        inner = self.loss.loss if isinstance(self.loss, DeepSupervision) else self.loss
+        plain = _plain(logits) if isinstance(logits, Tensor) else [_plain(level) for level in logits]
+        finest = plain if isinstance(plain, Tensor) else plain[0]
+        return plain, as_labels(target, finest, inner.ignore_index)
+
+
+class MultiplierHandler:
+    """The outer step for ``SupervisedTrainer``: give it to the ``SupervisedEvaluator`` that validates each epoch.
+
+    It sees the network's logits before any post-processing, and updates the multipliers when the evaluator's epoch
+    ends. Put the loss into the ``save_dict`` of ``CheckpointSaver`` beside the network: the multipliers are its state.
+
+    Args:
+        loss: The trainer's loss function, or the one inside its ``DeepSupervisionLoss``.
+
+    Example:
+        >>> evaluator = SupervisedEvaluator(..., val_handlers=[MultiplierHandler(loss)])
+        >>> trainer = SupervisedTrainer(..., loss_function=loss, train_handlers=[ValidationHandler(1, evaluator)])
+    """
+
+    def __init__(self, loss: MonaiLoss) -> None:
+        if not isinstance(loss, MonaiLoss):
+            raise InputError(f"loss must be a MonaiLoss; got {type(loss).__name__}")
+        self.loss = loss
+
+    def attach(self, engine: Any) -> None:
+        """Called by MONAI with the evaluator."""
+        require("ignite")
+        from ignite.engine import Events
+        from monai.engines import IterationEvents
+
+        engine.add_event_handler(IterationEvents.FORWARD_COMPLETED, self._observe)
+        engine.add_event_handler(Events.EPOCH_COMPLETED, self._update)
+
+    def _observe(self, engine: Any) -> None:
+        output = engine.state.output
+        self.loss.observe(output[CommonKeys.PRED], output[CommonKeys.LABEL])
+
+    def _update(self, _: Any) -> None:
+        self.loss.update_multipliers()
