@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 
 from crac._version import __version__
-from crac.cli import doctor, nnunet
+from crac.cli import doctor, nnunet, prepare
 from crac.errors import InputError
 
-COMMANDS = (doctor, nnunet)
+COMMANDS = (doctor, prepare, nnunet)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -23,9 +23,11 @@ class MultiplierCallback(Callback):  # type: ignore[misc]
     ``validation_step`` calls the loss. The sanity check and ``trainer.validate`` change nothing. Multipliers are
     updated before ``ModelCheckpoint`` saves, and over all ranks.
 
-    Example:
-        >>> from crac.integrations.lightning import MultiplierCallback
-        >>> trainer = Trainer(callbacks=[MultiplierCallback()])
+    Example::
+
+        from crac.integrations.lightning import MultiplierCallback
+
+        trainer = Trainer(callbacks=[MultiplierCallback()])
     """
 
     def __init__(self) -> None:

@@ -70,7 +70,8 @@ class MonaiLoss(nn.Module):
         - output: scalar.
 
     Example:
-        >>> loss = MonaiLoss(crac.CRaCLoss(num_classes=4))
+        >>> from crac import CRaCLoss
+        >>> loss = MonaiLoss(CRaCLoss(num_classes=4))
         >>> loss(torch.randn(2, 4, 16, 16), torch.ones(2, 1, 16, 16)).shape
         torch.Size([])
     """
@@ -113,9 +114,10 @@ class MultiplierHandler:
     Args:
         loss: The trainer's loss function, or the one inside its ``DeepSupervisionLoss``.
 
-    Example:
-        >>> evaluator = SupervisedEvaluator(..., val_handlers=[MultiplierHandler(loss)])
-        >>> trainer = SupervisedTrainer(..., loss_function=loss, train_handlers=[ValidationHandler(1, evaluator)])
+    Example::
+
+        evaluator = SupervisedEvaluator(..., val_handlers=[MultiplierHandler(loss)])
+        trainer = SupervisedTrainer(..., loss_function=loss, train_handlers=[ValidationHandler(1, evaluator)])
     """
 
     def __init__(self, loss: MonaiLoss) -> None:

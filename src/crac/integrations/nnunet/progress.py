@@ -9,38 +9,44 @@ import numpy as np
 
 __all__ = ["add_panel"]
 
+DPI = 100
+LONGEST_LEGEND = 24
 
-def add_panel(path: Path, history: Mapping[str, Sequence[float]], prefix: str) -> None:
-    """Append the curves whose key starts with ``prefix/`` to the picture, as wide as the picture is.
+
+def add_panel(path: Path, curves: Mapping[tuple[str, str], Sequence[float]], title: str) -> None:
+    """Append curves to the picture, as wide as the picture is.
 
     nnU-Net draws its picture anew each epoch and offers no room for other curves; appending pixels leaves its
     drawing alone.
 
     Args:
         path: The picture, which must exist.
-        history: nnU-Net's log: key -> one value per epoch.
-        prefix: Which keys to draw, e.g. ``"lambda"``.
+        curves: ``(region, class) -> one value per epoch``. Regions differ by line style, classes by colour.
+        title: Of the vertical axis.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from PIL import Image
 
     with Image.open(path) as picture:
-        above = picture.convert("RGB")
-    dpi = 100
-    figure = Figure(figsize=(above.width / dpi, 18), dpi=dpi, layout="tight")
+        above = np.asarray(picture.convert("RGB"))
+    figure = Figure(figsize=(above.shape[1] / DPI, 18), dpi=DPI, layout="tight")
     axes = figure.subplots()
-    for key, values in history.items():
-        if key.startswith(f"{prefix}/"):
-            axes.plot(values, label=key.removeprefix(f"{prefix}/"), linewidth=4, ls="-" if "inner" in key else "--")
-    axes.set(yscale="log")
-    axes.set_xlabel("epoch", fontsize=25)
-    axes.set_ylabel(prefix, fontsize=25)
+    regions = list(dict.fromkeys(region for region, _ in curves))
+    classes = list(dict.fromkeys(label for _, label in curves))
+    styles = ("-", "--", ":", "-.")
+    for (region, label), values in curves.items():
+        style, colour = styles[regions.index(region) % len(styles)], f"C{classes.index(label)}"
+        axes.plot(values, label=f"{label}, {region}", linewidth=4, ls=style, color=colour)
+    axes.set_yscale("log")
+    axes.set_xlabel("epoch", fontsize=30)
+    axes.set_ylabel(title, fontsize=30)
     axes.tick_params(labelsize=25)
-    axes.legend(fontsize=20, ncols=4, loc="lower left", bbox_to_anchor=(0, 1))
+    if len(curves) <= LONGEST_LEGEND:
+        axes.legend(fontsize=25, ncols=4, loc="lower left", bbox_to_anchor=(0, 1))
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     below = np.asarray(canvas.buffer_rgba())[..., :3]
     part = path.with_name(f".{path.name}.part")
-    Image.fromarray(np.vstack([np.asarray(above), below])).save(part, format="PNG")
+    Image.fromarray(np.vstack([above, below])).save(part, format="PNG")
     part.replace(path)

@@ -64,17 +64,21 @@ class _CalibratedTrainer(nnUNetTrainer):  # type: ignore[misc]
         super().on_validation_epoch_end(val_outputs)
         self.loss.train()
         self.loss.calibration.update_multipliers()
-        for name, rows in self._multipliers().items():
-            for key, values in rows.items():
-                self.print_to_log_file(f"{name} {key}", [float(f"{value:.4g}") for value in values])
+        for name, regions in self._multipliers().items():
+            for region, values in regions.items():
+                self.print_to_log_file(f"{name} {region}", [float(f"{value:.4g}") for value in values])
                 for label, value in zip(self._label_names(), values, strict=True):
-                    self._log(f"{name}/{key}/{label}", value)
+                    self._log(f"{name}/{region}/{label}", value)
 
     def on_epoch_end(self) -> None:
         super().on_epoch_end()
-        if self.local_rank == 0 and self._multipliers():
-            history = self.logger.get_checkpoint()
-            add_panel(Path(self.output_folder) / "progress.png", history, "lambda")
+        if self.local_rank == 0 and (found := self._multipliers()):
+            curves = {
+                (region, label): self.logger.get_value(f"lambda/{region}/{label}", step=None)
+                for region in found["lambda"]
+                for label in self._label_names()
+            }
+            add_panel(Path(self.output_folder) / "progress.png", curves, "lambda")
 
     def save_checkpoint(self, filename: str) -> None:
         """Beside what nnU-Net saves, the multipliers; whole or not at all."""
