@@ -1,5 +1,7 @@
 """MONAI's target forms, deep supervision, engines, bundles and checkpoints."""
 
+import itertools
+
 import pytest
 import torch
 from ignite.engine import Events
@@ -191,7 +193,7 @@ def test_supervised_trainer_updates_once_an_epoch(channels: int) -> None:
     trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda _: steps.append(int(loss.loss.steps)))
     trainer.run()
     assert steps == [1, 2, 3]
-    for before, after in zip(history, history[1:], strict=False):
+    for before, after in itertools.pairwise(history):
         assert (after > before).all()
 
 

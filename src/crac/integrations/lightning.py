@@ -53,7 +53,11 @@ class MultiplierCallback(Callback):  # type: ignore[misc]
         if _part_of_training(trainer):
             self._stop_listening()
             for loss in self._losses:
-                loss.update_multipliers()
+                try:
+                    loss.update_multipliers()
+                except InputError as error:
+                    step = f"validation_step of {type(pl_module).__name__}"
+                    raise InputError(f"{error}; the {step} must call the loss with finite logits") from error
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Leave no hook behind."""

@@ -82,12 +82,12 @@ class MonaiLoss(nn.Module):
             raise InputError(f"loss must be a loss of crac; got {type(loss).__name__}")
         self.loss = loss
 
-    def forward(self, input: Tensor | Sequence[Tensor], target: Tensor) -> Tensor:  # noqa: A002 (MONAI's name)
+    def forward(self, input: Tensor | Sequence[Tensor], target: Tensor) -> Tensor:
         """The loss of one batch."""
         value: Tensor = self.loss(*self._converted(input, target))
         return value
 
-    def observe(self, input: Tensor | Sequence[Tensor], target: Tensor) -> None:  # noqa: A002
+    def observe(self, input: Tensor | Sequence[Tensor], target: Tensor) -> None:
         """Take in one validation batch; full resolution only, also during deep supervision."""
         logits, labels = self._converted(input, target)
         if isinstance(self.loss, DeepSupervision) and isinstance(logits, Tensor):

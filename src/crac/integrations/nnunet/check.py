@@ -14,6 +14,7 @@ from crac.integrations.nnunet import TRAINERS, trainers_folder
 
 __all__ = ["FOLDERS", "problems"]
 
+VARIABLE = "nnUNet_extTrainer"
 FOLDERS = ("nnUNet_raw", "nnUNet_preprocessed", "nnUNet_results")
 OLDEST = (2, 8)
 
@@ -27,9 +28,9 @@ def problems() -> list[str]:
             found.append(f"{name} is not set; run: export {name}=/path/to/folder")
         elif not Path(folder).is_dir():
             found.append(f"{name}={folder} is not a folder; run: mkdir -p {folder}")
-    listed = [Path(entry).resolve() for entry in os.environ.get("nnUNet_extTrainer", "").split(os.pathsep) if entry]
+    listed = [Path(entry).resolve() for entry in os.environ.get(VARIABLE, "").split(os.pathsep) if entry]
     if trainers_folder().resolve() not in listed:
-        found.append('nnUNet_extTrainer lacks the trainers; run: export nnUNet_extTrainer="$(crac nnunet path)"')
+        found.append(f'{VARIABLE} lacks the trainers; run: export {VARIABLE}="$(crac nnunet path)"')
         return found + _nnunet_problems(())
     return found + _nnunet_problems(TRAINERS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -24,7 +25,6 @@ def add_panel(path: Path, curves: Mapping[tuple[str, str], Sequence[float]], tit
         curves: ``(region, class) -> one value per epoch``. Regions differ by line style, classes by colour.
         title: Of the vertical axis.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from PIL import Image
 
@@ -44,9 +44,9 @@ def add_panel(path: Path, curves: Mapping[tuple[str, str], Sequence[float]], tit
     axes.tick_params(labelsize=25)
     if len(curves) <= LONGEST_LEGEND:
         axes.legend(fontsize=25, ncols=4, loc="lower left", bbox_to_anchor=(0, 1))
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    below = np.asarray(canvas.buffer_rgba())[..., :3]
+    rendered = io.BytesIO()
+    figure.savefig(rendered, format="png")
+    below = np.asarray(Image.open(rendered).convert("RGB"))
     part = path.with_name(f".{path.name}.part")
     Image.fromarray(np.vstack([above, below])).save(part, format="PNG")
     part.replace(path)

@@ -97,7 +97,9 @@ class _CalibratedTrainer(nnUNetTrainer):  # type: ignore[misc]
         super().load_checkpoint(filename_or_checkpoint)
         checkpoint = torch.load(filename_or_checkpoint, map_location=self.device, weights_only=False)
         if "crac" not in checkpoint:
-            raise InputError(f"{filename_or_checkpoint} was not written by {type(self).__name__}: it has no multipliers")
+            raise InputError(
+                f"{filename_or_checkpoint} was not written by {type(self).__name__}: it has no multipliers"
+            )
         self.loss.calibration.load_state_dict(checkpoint["crac"]["loss"])
 
     def _multipliers(self) -> dict[str, dict[str, list[float]]]:
@@ -105,7 +107,9 @@ class _CalibratedTrainer(nnUNetTrainer):  # type: ignore[misc]
         calibration = self.loss.calibration
         if not isinstance(calibration, Multipliers):
             return {}
-        regions = ["inner", "outer"] if calibration.regions == 2 else [f"region {i}" for i in range(calibration.regions)]
+        regions = (
+            ["inner", "outer"] if calibration.regions == 2 else [f"region {i}" for i in range(calibration.regions)]
+        )
         return {
             name: dict(zip(regions, values.tolist(), strict=True))
             for name, values in (("lambda", calibration.lambda_), ("rho", calibration.rho))
