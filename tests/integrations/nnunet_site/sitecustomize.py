@@ -1,8 +1,13 @@
-"""Lets nnU-Net start where the installed torchvision was built for a GPU and torch for the CPU.
+"""Put on ``PYTHONPATH`` so that nnU-Net starts on a machine made for tests.
 
-nnU-Net imports timm, which imports torchvision, whose Python registers shape functions for operators that its GPU
-binary cannot load beside a CPU build of torch. nnU-Net uses none of them.
+Where torch is a CPU build and torchvision is not, importing torchvision fails: it registers shape functions for
+operators that its binary could not load. nnU-Net imports it, by way of timm, and uses none of them.
+
+With ``CRAC_TEST_WITHOUT_CRAC`` set, the process is one of somebody who never installed ``crac``.
 """
+
+import os
+import sys
 
 import torch
 
@@ -16,3 +21,5 @@ def _without_torchvision(operator, *arguments, **keywords):
 
 
 torch.library.register_fake = _without_torchvision
+if os.environ.get("CRAC_TEST_WITHOUT_CRAC"):
+    sys.modules["crac"] = None
