@@ -104,10 +104,12 @@ class CalibrationMeter:
         keep = self._keep(scores, labels, mask)
         record = self._tops is not None and self._offered + labels.numel() <= EXACT_VOXELS
         batch, tops = Tally.zeros(self.num_classes, self.cells, scores.device), []
-        if self.num_classes < 256 and (self.ignore_index is None or 0 <= self.ignore_index < 256):
-            labels = labels.clamp(0, 255).to(torch.uint8) if labels.dtype != torch.uint8 else labels
         for item, (image, target) in enumerate(zip(scores, labels, strict=True)):
-            region = region_map(target.unsqueeze(0), ignore_index=self.ignore_index)
+            # A byte per label where it can hold them: the region map is bound by memory.
+            small = self.ignore_index is None and self.num_classes <= 256
+            region = region_map(
+                (target.to(torch.uint8) if small else target).unsqueeze(0), ignore_index=self.ignore_index
+            )
             voxels = Voxels(
                 image.reshape(self.num_classes, -1),
                 target.reshape(-1),

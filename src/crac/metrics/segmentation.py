@@ -83,31 +83,17 @@ def hd95(
     return float(max(np.percentile(part, 95) for part in distances))
 
 
-def average_surface_distance(
-    prediction: Array,
-    labels: Array,
-    spacing: Sequence[float],
-    definition: Literal["pooled", "directed_mean"] = "pooled",
-    empty: Empty = "nan",
-) -> float:
-    """Mean distance between the surfaces of two masks.
+def average_surface_distance(prediction: Array, labels: Array, spacing: Sequence[float], empty: Empty = "nan") -> float:
+    """Mean distance between the surfaces of two masks: both ways taken together, as in MedPy and MONAI.
 
     Args:
         prediction: Boolean mask of one class, 2-D or 3-D.
         labels: Boolean mask of the same shape.
         spacing: Size of a voxel along each axis.
-        definition: ``"pooled"``: the mean of the distances both ways taken together, as in MONAI;
-            ``"directed_mean"``: the mean of the two ways' means, as in MedPy.
         empty: As in :func:`hd95`.
     """
-    if definition not in ("pooled", "directed_mean"):
-        raise one_of("definition", definition, ("pooled", "directed_mean"))
     distances = _distances(prediction, labels, spacing, empty)
-    if isinstance(distances, float):
-        return distances
-    if definition == "pooled":
-        return float(np.concatenate(distances).mean())
-    return float(np.mean([part.mean() for part in distances]))
+    return distances if isinstance(distances, float) else float(np.concatenate(distances).mean())
 
 
 def surface_dice(
