@@ -8,16 +8,16 @@ from ignite.engine import Events
 from monai.bundle import ConfigParser
 from monai.data import DataLoader, Dataset, MetaTensor
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
-from monai.handlers import CheckpointLoader, CheckpointSaver, ValidationHandler
+from monai.handlers import CheckpointLoader, CheckpointSaver, IgniteMetricHandler, ValidationHandler, from_engine
 from monai.losses import DeepSupervisionLoss
 from monai.networks import one_hot
 from monai.networks.nets import BasicUNet
-from monai.transforms import AsDiscreted
+from monai.transforms import Activationsd, AsDiscreted
 from torch import Tensor
 
 import crac
 from crac.errors import InputError
-from crac.integrations.monai import MonaiLoss, MultiplierHandler
+from crac.integrations.monai import CalibrationMetric, MonaiLoss, MultiplierHandler
 
 METHODS = sorted(set(crac.METHODS) - {"bwcr"})
 
@@ -130,6 +130,72 @@ def test_crac_deep_supervision_takes_monai_targets() -> None:
     assert loss.loss.lambda_.min() > 1e-6
 
 
+@pytest.mark.parametrize("spatial", [(16, 24), (8, 12, 16)], ids=["2-D", "3-D"])
+@pytest.mark.parametrize("name", ["ece", "tace", "cece", "nll", "brier", "gap"])
+def test_metric_is_the_meter_for_every_target_form(name: str, spatial: tuple[int, ...]) -> None:
+    logits, labels = batch(spatial)
+    meter = crac.CalibrationMeter(4)
+    meter.update(logits=logits, labels=labels)
+    expected = getattr(meter.compute(), name)
+    for form, target in forms(labels, 4).items():
+        metric = CalibrationMetric(4, name, softmax=True)
+        assert metric(y_pred=logits, y=target).shape == (2, 1), form
+        assert metric.aggregate().item() == pytest.approx(expected, abs=1e-12), form
+
+
+def test_metric_takes_probabilities_lists_and_many_calls() -> None:
+    logits, labels = batch((16, 24))
+    whole, parts = CalibrationMetric(4, mask="all"), CalibrationMetric(4, mask="all")
+    probabilities = logits.softmax(1)
+    whole(probabilities, labels)
+    for image, label in zip(probabilities, labels, strict=True):
+        parts([image], [label])  # decollated, as in an evaluator
+    assert parts.aggregate().item() == pytest.approx(whole.aggregate().item(), abs=1e-12)
+    assert torch.equal(parts.get_buffer(), whole.get_buffer())
+    assert parts.result().by_class[2].labelled == (labels == 2).sum()
+    parts.reset()
+    assert parts.get_buffer() is None
+    assert parts.aggregate().isnan()
+
+
+def test_metric_mean_leaves_out_images_without_voxels() -> None:
+    logits, labels = batch((16, 24))
+    labels[1] = 0
+    meter = crac.CalibrationMeter(4)
+    meter.update(logits=logits[:1], labels=labels[:1])
+    metric = CalibrationMetric(4, softmax=True, reduction="mean")
+    values = metric(logits, labels)
+    assert values[1].isnan()
+    assert metric.aggregate().item() == pytest.approx(meter.compute().ece)
+
+
+def test_metric_names_what_it_does_not_know() -> None:
+    with pytest.raises(InputError, match="metric must be one of ece, "):
+        CalibrationMetric(4, "dice")
+    with pytest.raises(InputError, match="reduction must be one of pooled, mean"):
+        CalibrationMetric(4, reduction="sum")
+
+
+def test_metric_in_an_evaluator() -> None:
+    network = BasicUNet(spatial_dims=2, in_channels=1, out_channels=3, features=(4, 4, 4, 4, 4, 4)).eval()
+    evaluator = SupervisedEvaluator(
+        device="cpu",
+        val_data_loader=loader(1),
+        network=network,
+        postprocessing=Activationsd(keys="pred", softmax=True),
+        key_val_metric={
+            "ece": IgniteMetricHandler(CalibrationMetric(3), output_transform=from_engine(["pred", "label"]))
+        },
+    )
+    evaluator.run()
+    meter = crac.CalibrationMeter(3)
+    with torch.no_grad():
+        for item in loader(1):
+            meter.update(logits=network(item["image"]), labels=item["label"].long())
+    assert evaluator.state.metrics["ece"] == pytest.approx(meter.compute().ece, abs=1e-7)
+    assert evaluator.state.metric_details["ece"].shape == (4, 1)
+
+
 def test_bundle_config() -> None:
     parser = ConfigParser(
         {
@@ -138,6 +204,7 @@ def test_bundle_config() -> None:
                 "loss": {"_target_": "crac.CRaCLoss", "num_classes": 4, "preset": "paper"},
             },
             "handler": {"_target_": "crac.integrations.monai.MultiplierHandler", "loss": "@loss"},
+            "metric": {"_target_": "crac.integrations.monai.CalibrationMetric", "num_classes": 4, "metric": "tace"},
             "other": {
                 "_target_": "crac.integrations.monai.MonaiLoss",
                 "loss": {"_target_": "crac.build_loss", "name": "nacl", "num_classes": 4, "alpha": 0.2},
@@ -147,6 +214,7 @@ def test_bundle_config() -> None:
     loss = parser.get_parsed_content("loss")
     assert parser.get_parsed_content("handler").loss is loss
     assert loss.loss.preset == "paper"
+    assert parser.get_parsed_content("metric").metric == "tace"
     assert parser.get_parsed_content("other").loss.alpha == 0.2
 
 

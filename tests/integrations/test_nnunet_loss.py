@@ -1,7 +1,6 @@
 """The loss of the nnU-Net trainers and the picture they extend; nnU-Net itself is not needed here."""
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +93,7 @@ def test_the_panel_is_appended_below(tmp_path: Path) -> None:
     assert np.array_equal(after[:50], before)
     assert after.shape == (50 + 1800, 600, 3)
     assert len(np.unique(after[50:].reshape(-1, 3), axis=0)) > 10  # lines, not an empty sheet
-    assert os.listdir(tmp_path) == ["progress.png"]
+    assert [found.name for found in tmp_path.iterdir()] == ["progress.png"]
 
 
 def test_path_is_a_folder_with_nothing_but_the_trainers(capsys) -> None:

@@ -8,14 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from crac.errors import InputError, require
+from crac.errors import InputError, one_of, require
 from crac.losses import DeepSupervision
 from crac.losses.base import SegmentationLoss
+from crac.metrics import CalibrationMeter
+from crac.metrics.results import SCALARS, CalibrationResult
 
 require("monai")
+from monai.metrics import CumulativeIterationMetric  # noqa: E402
 from monai.utils import CommonKeys  # noqa: E402
 
-__all__ = ["MonaiLoss", "MultiplierHandler", "as_labels"]
+__all__ = ["CalibrationMetric", "MonaiLoss", "MultiplierHandler", "as_labels"]
 
 
 def as_labels(target: Tensor, logits: Tensor, ignore_index: int | None = None) -> Tensor:
@@ -140,3 +143,67 @@ class MultiplierHandler:
 
     def _update(self, _: Any) -> None:
         self.loss.update_multipliers()
+
+
+class CalibrationMetric(CumulativeIterationMetric):  # type: ignore[misc]
+    """A :class:`crac.CalibrationMeter` as one of MONAI's metrics.
+
+    The buffer holds one value per image, as with MONAI's own; the aggregate is over all voxels counted, or the mean of
+    those values. Both are over all ranks.
+
+    Args:
+        num_classes: ``K``, the background included.
+        metric: Which number to report, e.g. ``"ece"``, ``"tace"``, ``"nll"``.
+        softmax: Whether ``y_pred`` holds logits rather than probabilities.
+        reduction: ``"pooled"`` counts the voxels of all images together; ``"mean"`` averages the images that have
+            voxels to count, the paper's way with volumes.
+        **options: Of the meter: ``bins``, ``mask``, ``threshold``, ``ignore_index``.
+
+    Example:
+        >>> metric = CalibrationMetric(num_classes=2, mask="all", softmax=True)
+        >>> values = metric(y_pred=torch.zeros(3, 2, 8, 8), y=torch.ones(3, 1, 8, 8))
+        >>> metric.aggregate().item()
+        0.5
+    """
+
+    def __init__(
+        self, num_classes: int, metric: str = "ece", softmax: bool = False, reduction: str = "pooled", **options: Any
+    ) -> None:
+        if metric not in SCALARS:
+            raise one_of("metric", metric, SCALARS)
+        if reduction not in ("pooled", "mean"):
+            raise one_of("reduction", reduction, ("pooled", "mean"))
+        self.options = {"num_classes": num_classes} | options
+        self.meter = CalibrationMeter(**self.options)
+        self.metric = metric
+        self.softmax = softmax
+        self.reduction = reduction
+        super().__init__()
+
+    def reset(self) -> None:
+        """Forget everything counted so far."""
+        super().reset()
+        self.meter.reset()
+
+    def _compute_tensor(self, y_pred: Tensor, y: Tensor, **_: Any) -> Tensor:
+        scores = _plain(y_pred)
+        labels = as_labels(y, scores, self.meter.ignore_index)
+        values = []
+        for item in range(len(scores)):
+            meter = CalibrationMeter(**self.options)
+            image = {"logits" if self.softmax else "probabilities": scores[item : item + 1]}
+            meter.update(labels=labels[item : item + 1], **image)
+            values.append(getattr(meter.compute(), self.metric))
+            self.meter.merge(meter)
+        return torch.tensor(values, dtype=torch.float64).unsqueeze(1)
+
+    def aggregate(self) -> Tensor:
+        """The number asked for; NaN if no voxel was counted."""
+        if self.reduction == "pooled":
+            return torch.tensor(getattr(self.result(), self.metric), dtype=torch.float64)
+        values = self.get_buffer()
+        return torch.tensor(torch.nan) if values is None else values.nanmean()
+
+    def result(self) -> CalibrationResult:
+        """Everything the meter knows of all images together: every number, by class and by region, and the bins."""
+        return self.meter.compute(sync=True)
