@@ -10,16 +10,38 @@ from torch import Tensor
 
 from crac.errors import InputError, one_of
 
-__all__ = ["Border", "check_labels", "one_hot", "pad", "patch_radius", "running", "weighted_patches"]
+__all__ = [
+    "Border",
+    "check_border",
+    "check_integers",
+    "check_labels",
+    "one_hot",
+    "pad",
+    "patch_radius",
+    "running",
+    "weighted_patches",
+]
 
 Border = Literal["replicate", "background"]
 BORDERS = ("replicate", "background")
 
 
+def check_border(border: Border) -> Border:
+    """The border itself, if it is one of the two."""
+    if border not in BORDERS:
+        raise one_of("border", border, BORDERS)
+    return border
+
+
+def check_integers(labels: Tensor) -> None:
+    """Labels are integers: a float map may hold 1.5, a boolean one has lost its classes."""
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise InputError(f"labels must hold integers; got dtype {labels.dtype}")
+
+
 def check_labels(labels: Tensor) -> int:
     """The number of spatial dimensions of an integer label map ``(B, *S)``."""
-    if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
-        raise InputError(f"labels must hold integers; got dtype {labels.dtype}")
+    check_integers(labels)
     if labels.ndim not in (3, 4):
         raise InputError(f"labels must have shape (B, H, W) or (B, D, H, W); got {tuple(labels.shape)}")
     return labels.ndim - 1
@@ -34,9 +56,7 @@ def patch_radius(kernel_size: int) -> int:
 
 def pad(labels: Tensor, dims: int, radius: int, border: Border) -> Tensor:
     """Extend a label map by ``radius`` on both sides of its last ``dims`` dimensions."""
-    if border not in BORDERS:
-        raise one_of("border", border, BORDERS)
-    if border == "background":
+    if check_border(border) == "background":
         return torch.nn.functional.pad(labels, (radius, radius) * dims)
     for dim in range(-dims, 0):
         size = labels.shape[dim]
@@ -64,7 +84,10 @@ def weighted_patches(values: Tensor, dims: int, weights: Sequence[float]) -> Ten
     return values
 
 
-def one_hot(labels: Tensor, num_classes: int) -> Tensor:
-    """Boolean ``(B, K, *S)`` from integers ``(B, *S)``; labels outside ``0..K-1`` belong to no class."""
+def one_hot(labels: Tensor, num_classes: int, ignore_index: int | None = None) -> Tensor:
+    """Boolean ``(B, K, *S)`` from integers ``(B, *S)``; ignored pixels, and other labels, belong to no class."""
     classes = torch.arange(num_classes, device=labels.device, dtype=labels.dtype)
-    return labels.unsqueeze(1) == classes.view(1, -1, *[1] * (labels.ndim - 1))
+    out = labels.unsqueeze(1) == classes.view(1, -1, *[1] * (labels.ndim - 1))
+    if ignore_index is not None and 0 <= ignore_index < num_classes:
+        out[:, ignore_index] = False
+    return out

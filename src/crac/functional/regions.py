@@ -10,7 +10,13 @@ from torch import Tensor
 from crac.errors import InputError
 from crac.functional.patches import Border, check_labels, pad, running
 
-__all__ = ["region_map"]
+__all__ = ["check_radii", "region_map"]
+
+
+def check_radii(radii: Sequence[int]) -> None:
+    """Radii grow, and the smallest reaches the next pixel."""
+    if not radii or min(radii) < 1 or list(radii) != sorted(set(radii)):
+        raise InputError(f"radii must be growing whole numbers of at least 1; got {tuple(radii)!r}")
 
 
 def region_map(
@@ -36,8 +42,7 @@ def region_map(
         ``(B, *S)`` tensor of ``uint8``; ignored pixels are in region 0.
     """
     dims = check_labels(labels)
-    if not radii or min(radii) < 1 or list(radii) != sorted(set(radii)):
-        raise InputError(f"radii must be growing whole numbers of at least 1; got {tuple(radii)!r}")
+    check_radii(radii)
     valid = None if ignore_index is None else labels != ignore_index
     low = high = labels
     if valid is not None:

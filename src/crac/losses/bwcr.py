@@ -1,0 +1,77 @@
+"""``bwcr``: boundary-weighted logit consistency."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from crac.errors import InputError
+from crac.functional.distances import boundary_weights
+from crac.functional.patches import check_labels, one_hot
+from crac.losses.base import SegmentationLoss, masked_mean
+
+__all__ = ["ConsistencyLoss"]
+
+
+class ConsistencyLoss(SegmentationLoss):
+    """Cross-entropy, plus the squared difference of the logits of two views (Karani et al., MICCAI 2023).
+
+    The difference weighs most at the boundaries of the foreground classes. Making the two augmented views and
+    mapping their logits back to the same grid is the training loop's work; without a second view this is the
+    cross-entropy.
+
+    Args:
+        num_classes: ``K``, the background included.
+        reach: Distance from the boundary, in pixels, at which the weight has fallen to ``smallest``.
+        largest: Weight added at the boundary.
+        smallest: Weight everywhere.
+        **options: As for :class:`~crac.losses.base.SegmentationLoss`.
+    """
+
+    def __init__(
+        self, num_classes: int, reach: int = 10, largest: float = 1.0, smallest: float = 0.01, **options: Any
+    ) -> None:
+        super().__init__(num_classes, **options)
+        if reach < 1:
+            raise InputError(f"reach must be a whole number of at least 1; got {reach!r}")
+        self.reach = reach
+        self.largest = largest
+        self.smallest = smallest
+
+    def forward(
+        self, logits: Tensor, labels: Tensor, other: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Cross-entropy of the first view, plus the consistency with the second if there is one.
+
+        Args:
+            logits: ``(B, K, *S)`` of the first view.
+            labels: ``(B, *S)`` or ``(B, 1, *S)``.
+            other: Logits of the second view, pixel by pixel those of the first.
+            mask: Boolean ``(B, *S)``, the pixels that both views show; all by default.
+        """
+        loss = super().forward(logits, labels)
+        return loss if other is None else loss + self.consistency(logits, other, labels, mask)
+
+    def weights(self, labels: Tensor) -> Tensor:
+        """Weight of every pixel, ``(B, *S)``: the largest over the foreground classes."""
+        dims = check_labels(labels)
+        return boundary_weights(
+            one_hot(labels, self.num_classes, self.ignore_index)[:, 1:], dims, self.reach, self.largest, self.smallest
+        ).amax(1)
+
+    def consistency(self, logits: Tensor, other: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Weighted mean squared difference of two aligned logit maps, over the pixels of ``mask``."""
+        if other.shape != logits.shape:
+            raise InputError(f"other must have the shape of logits, {tuple(logits.shape)}; got {tuple(other.shape)}")
+        logits, labels = self.prepare(logits, labels)
+        valid = self.valid(labels)
+        if mask is not None:
+            if mask.dtype != torch.bool or mask.shape != labels.shape:
+                raise InputError(
+                    f"mask must be boolean of shape {tuple(labels.shape)}; got {mask.dtype} of {tuple(mask.shape)}"
+                )
+            valid = mask if valid is None else mask & valid
+        difference = (logits - other.to(logits.dtype)) ** 2
+        return masked_mean(difference * self.weights(labels).unsqueeze(1), valid)

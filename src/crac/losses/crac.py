@@ -1,0 +1,150 @@
+"""``crac``: class and region-adaptive constraints, the method of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from crac.errors import InputError, one_of
+from crac.functional.patches import Border, check_border, patch_radius
+from crac.functional.priors import neighbourhood_proportions
+from crac.functional.regions import check_radii, region_map
+from crac.losses.base import SegmentationLoss, masked_mean
+from crac.multipliers import Average, Multipliers
+
+__all__ = ["PRESETS", "CRaCLoss"]
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "released": {"inner_scale": 5.0, "outer_scale": 1.0, "border": "background", "average": "all"},
+    "paper": {"inner_scale": 9.0, "outer_scale": 9.0, "border": "replicate", "average": "region"},
+}
+"""The two settings of the method that exist in print: the authors' code, and the text of their paper."""
+
+
+class CRaCLoss(Multipliers, SegmentationLoss):
+    """Cross-entropy, plus a penalty where logits leave what the neighbouring labels say.
+
+    The constraint of class ``k`` at pixel ``i`` is ``h = |tau - l| - tolerance``, with ``tau`` the share of the
+    class in the patch around the pixel times the scale of the pixel's region. It enters through a
+    penalty-Lagrangian function with one multiplier per class and region, which the outer step adapts on the
+    validation set (Murugesan et al., MICCAI 2024).
+
+    Args:
+        num_classes: ``K``, the background included.
+        preset: ``"released"`` or ``"paper"``: where the next four arguments come from if not given.
+        inner_scale: Scale of the target inside organs.
+        outer_scale: Scale of the target on boundaries; a sequence gives each of several ``radii`` its own.
+        border: What lies outside the image: ``"replicate"`` or ``"background"``.
+        average: ``"all"`` or ``"region"``, see :class:`~crac.multipliers.Multipliers`.
+        kernel_size: Side of the patch, odd.
+        radii: Growing distances to the boundary that separate the regions, ``len(radii) + 1`` of them; by default
+            the two of the paper: patches with one class, and patches with several.
+        tolerance: Distance between logit and target that is free. Above 0 the constraint can be satisfied, and
+            multipliers can fall as well as grow.
+        **options: Constants of :class:`~crac.multipliers.Multipliers` (``penalty``, ``rho``, ``gamma``, ``mu``,
+            ``rho_every``, ...) and of :class:`~crac.losses.base.SegmentationLoss` (``ignore_index``,
+            ``class_weights``, ``dice_weight``).
+
+    Attributes:
+        lambda_: Multipliers, ``(R, K)``; row 0 inner, the last row nearest to the boundary.
+        rho: Penalty weights, ``(R, K)``.
+
+    Example:
+        >>> loss = CRaCLoss(num_classes=4)
+        >>> logits, labels = torch.randn(2, 4, 16, 16, requires_grad=True), torch.randint(4, (2, 16, 16))
+        >>> loss(logits, labels).backward()  # each training step
+        >>> loss.observe(logits, labels)  # each validation batch
+        >>> loss.update_multipliers()  # once an epoch
+        >>> loss.lambda_.shape
+        torch.Size([2, 4])
+    """
+
+    scales: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        preset: str = "released",
+        *,
+        inner_scale: float | None = None,
+        outer_scale: float | Sequence[float] | None = None,
+        border: Border | None = None,
+        average: Average | None = None,
+        kernel_size: int = 3,
+        radii: Sequence[int] | None = None,
+        tolerance: float = 0.0,
+        **options: Any,
+    ) -> None:
+        if preset not in PRESETS:
+            raise one_of("preset", preset, PRESETS)
+        given = {"inner_scale": inner_scale, "outer_scale": outer_scale, "border": border, "average": average}
+        chosen = PRESETS[preset] | {name: value for name, value in given.items() if value is not None}
+        radii = (max(patch_radius(kernel_size), 1),) if radii is None else tuple(radii)
+        check_radii(radii)
+        super().__init__(num_classes, regions=len(radii) + 1, average=chosen["average"], **options)
+        if tolerance < 0:
+            raise InputError(f"tolerance must not be negative; got {tolerance!r}")
+        outer = chosen["outer_scale"]
+        outer = [outer] * len(radii) if isinstance(outer, int | float) else list(outer)
+        if len(outer) != len(radii):
+            raise InputError(f"outer_scale must be one number or one per radius, {len(radii)}; got {outer!r}")
+        self.border = check_border(chosen["border"])
+        self.kernel_size = kernel_size
+        self.radii = radii
+        self.tolerance = tolerance
+        self.preset = preset
+        self.register_buffer("scales", torch.tensor([chosen["inner_scale"], *outer]), persistent=False)
+
+    def constraint(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Constraint values ``(B, K, *S)`` and regions ``(B, *S)`` of prepared logits and labels."""
+        region = region_map(labels, self.border, self.radii, self.ignore_index)
+        prior = neighbourhood_proportions(labels, self.num_classes, self.border, self.kernel_size, self.ignore_index)
+        target = prior * self.scales[region.long()].unsqueeze(1)
+        distance = (target - logits).abs()
+        return (distance - self.tolerance if self.tolerance else distance), region
+
+    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The augmented Lagrangian's penalty, averaged over pixels, classes and regions."""
+        z, region = self.constraint(logits, labels)
+        values = self.penalty_function.value(z, self._at(region, self.rho, z), self._at(region, self.lambda_, z))
+        return masked_mean(values, self.valid(labels)) / self.regions
+
+    @torch.no_grad()
+    def observe(self, logits: Tensor, labels: Tensor) -> None:
+        """Take in one validation batch; call :meth:`update_multipliers` after the last.
+
+        NaN or infinite logits raise an error here on the CPU, and in :meth:`update_multipliers` on a GPU, where
+        looking at once would wait for the device.
+        """
+        logits, labels = self.prepare(logits, labels)
+        z, region = self.constraint(logits, labels)
+        derivative = self.penalty_function.derivative(
+            z, self._at(region, self.rho, z), self._at(region, self.lambda_, z)
+        )
+        valid = self.valid(labels)
+        axes = [0, *range(2, z.ndim)]
+        dtype = torch.float32 if z.device.type == "mps" else torch.float64
+        sums, counts = [], []
+        for number in range(self.regions):
+            here = region == number if valid is None else (region == number) & valid
+            counts.append(here.sum())
+            sums += [torch.where(here.unsqueeze(1), what, 0).sum(axes, dtype=dtype) for what in (z, derivative)]
+        self.accumulate(torch.stack(sums).view(self.regions, 2, -1).transpose(0, 1), torch.stack(counts))
+
+    @staticmethod
+    def _at(region: Tensor, values: Tensor, like: Tensor) -> Tensor:
+        """``(R, K)`` values as each pixel's region has them, broadcastable to ``(B, K, *S)``."""
+        rows = values.to(like.dtype).view(*values.shape, *[1] * (like.ndim - 2)).unsqueeze(1)
+        at = rows[0]
+        for number in range(1, len(rows)):
+            at = torch.where(region.unsqueeze(1) == number, rows[number], at)
+        return at
+
+    def extra_repr(self) -> str:
+        """Shown by ``print(loss)``."""
+        return (
+            f"{super().extra_repr()}, preset={self.preset!r}, scales={self.scales.tolist()}, average={self.average!r}"
+        )

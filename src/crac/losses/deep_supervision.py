@@ -1,0 +1,66 @@
+"""A loss over the outputs of a network at several resolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from crac.errors import InputError
+from crac.losses.base import SegmentationLoss
+
+__all__ = ["DeepSupervision"]
+
+
+class DeepSupervision(nn.Module):
+    """The whole loss on the first, full-resolution output; its supervised part on the coarser ones.
+
+    Neighbourhoods and regions mean what they say at full resolution only, so the calibration penalty is taken
+    there, and multipliers are observed there.
+
+    Args:
+        loss: Any loss of :data:`crac.METHODS`.
+        weights: One weight per output; by default 1, 1/2, 1/4, ... They are divided by their sum.
+    """
+
+    def __init__(self, loss: SegmentationLoss, weights: Sequence[float] | None = None) -> None:
+        super().__init__()
+        if weights is not None and (min(weights, default=0) < 0 or sum(weights) <= 0):
+            raise InputError(f"weights must not be negative nor all 0; got {weights!r}")
+        self.loss = loss
+        self.weights = weights
+
+    def forward(self, outputs: Sequence[Tensor], labels: Tensor) -> Tensor:
+        """Weighted sum over the outputs.
+
+        Args:
+            outputs: Logits ``(B, K, *S)``, ``(B, K, *S')``, ..., the finest first.
+            labels: ``(B, *S)`` or ``(B, 1, *S)`` at full resolution; coarser ones are picked from them.
+        """
+        weights = [0.5**level for level in range(len(outputs))] if self.weights is None else self.weights
+        if len(weights) != len(outputs):
+            raise InputError(f"outputs must be {len(weights)} logit maps, one per weight; got {len(outputs)}")
+        total: Tensor = weights[0] * self.loss(outputs[0], labels)
+        full = labels if labels.ndim == outputs[0].ndim else labels.unsqueeze(1)
+        for weight, logits in zip(weights[1:], outputs[1:], strict=True):
+            if weight:
+                prepared = self.loss.prepare(logits, _nearest(full, logits.shape[2:]))
+                total = total + weight * self.loss.supervised(*prepared)
+        return total / sum(weights)
+
+    def observe(self, outputs: Sequence[Tensor], labels: Tensor) -> None:
+        """Pass the full-resolution output on to the loss."""
+        self.loss.observe(outputs[0], labels)
+
+    def update_multipliers(self) -> None:
+        """The loss's outer step."""
+        self.loss.update_multipliers()
+
+
+def _nearest(labels: Tensor, size: Sequence[int]) -> Tensor:
+    """Labels ``(B, 1, *S)`` at another resolution: the one under each coarse pixel's centre, integers throughout."""
+    for dim, wanted in enumerate(size, start=2):
+        have = labels.shape[dim]
+        index = ((2 * labels.new_tensor(range(wanted)).long() + 1) * have).div(2 * wanted, rounding_mode="floor")
+        labels = labels.index_select(dim, index)
+    return labels

@@ -1,0 +1,39 @@
+"""``fl``: focal loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from crac.errors import InputError
+from crac.losses.base import SegmentationLoss, masked_mean
+
+__all__ = ["FocalLoss"]
+
+
+class FocalLoss(SegmentationLoss):
+    """Mean of ``-(1 - s_y)^gamma log s_y``: easy pixels weigh little (Lin et al., ICCV 2017).
+
+    Args:
+        num_classes: ``K``, the background included.
+        gamma: Focusing exponent, at least 0; 0 is the cross-entropy.
+        **options: As for :class:`~crac.losses.base.SegmentationLoss`; class weights multiply the pixels' terms.
+    """
+
+    def __init__(self, num_classes: int, gamma: float = 3.0, **options: Any) -> None:
+        super().__init__(num_classes, **options)
+        if gamma < 0:
+            raise InputError(f"gamma must not be negative; got {gamma!r}")
+        self.gamma = gamma
+
+    def fit(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The focal term."""
+        valid = self.valid(labels)
+        index = labels if valid is None else labels.where(valid, 0)
+        log_probability = logits.log_softmax(1).gather(1, index.unsqueeze(1)).squeeze(1)
+        # 1 - s from expm1 stays exact and differentiable where s rounds to 1.
+        focal = -((-log_probability.expm1()).clamp(min=0) ** self.gamma) * log_probability
+        if self.class_weights is not None:
+            focal = focal * self.class_weights[index]
+        return masked_mean(focal, valid)
