@@ -4,12 +4,12 @@ Run: python examples/with_lightning.py
 """
 
 import lightning.pytorch as pl
-import phantoms
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 import crac
+import phantoms
 from crac.integrations.lightning import MultiplierCallback
 
 EPOCHS = 10

@@ -3,7 +3,6 @@
 Run: python examples/with_monai.py
 """
 
-import phantoms
 import torch
 from monai.data import DataLoader, Dataset
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
@@ -12,6 +11,7 @@ from monai.transforms import Activationsd
 from monai.utils import set_determinism
 
 import crac
+import phantoms
 from crac.integrations.monai import CalibrationMetric, MonaiLoss, MultiplierHandler
 
 EPOCHS = 10

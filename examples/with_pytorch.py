@@ -3,11 +3,11 @@
 Run: python examples/with_pytorch.py
 """
 
-import phantoms
 import torch
 from torch.utils.data import DataLoader
 
 import crac
+import phantoms
 
 EPOCHS = 10
 

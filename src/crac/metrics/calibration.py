@@ -160,17 +160,19 @@ class CalibrationMeter:
         return total
 
     def state(self) -> dict[str, Any]:
-        """What was counted, as CPU tensors: enough to go on elsewhere with :meth:`load_state`."""
-        counted = None if self._tally is None else [part.cpu() for part in self._tally]
-        tops = None if self._tops is None else [[part.cpu() for part in top] for top in self._tops]
+        """What was counted, as NumPy arrays: enough to go on elsewhere with :meth:`load_state`."""
+        counted = None if self._tally is None else [part.cpu().numpy() for part in self._tally]
+        tops = None if self._tops is None else [[part.cpu().numpy() for part in top] for top in self._tops]
         return {"arguments": self._arguments(), "tally": counted, "tops": tops, "offered": self._offered}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Take over a :meth:`state`, replacing what was counted."""
         if state["arguments"] != self._arguments():
             raise InputError(f"the state is of a meter with {state['arguments']}; this one has {self._arguments()}")
-        self._tally = None if state["tally"] is None else Tally(*(part.clone() for part in state["tally"]))
-        self._tops = None if state["tops"] is None else [Top(*top) for top in state["tops"]]
+        self._tally = None if state["tally"] is None else Tally(*(torch.tensor(part) for part in state["tally"]))
+        self._tops = (
+            None if state["tops"] is None else [Top(*(torch.tensor(part) for part in top)) for top in state["tops"]]
+        )
         self._offered = state["offered"]
 
     def _add(self, counted: Tally, tops: list[Top] | None, offered: int) -> None:
