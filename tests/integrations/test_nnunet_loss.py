@@ -75,6 +75,36 @@ def test_half_precision_does_not_overflow(dtype: torch.dtype) -> None:
     assert outputs[0].grad.isfinite().all()
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_as_nnunet_trains() -> None:
+    """Autocast to fp16 and a gradient scaler, with multipliers whose penalty would overflow fp16."""
+    network = torch.nn.Conv2d(1, 3, 3, padding=1).cuda()
+    loss = CalibratedLoss(Weighted(), crac.CRaCLoss(3, lambda_=1e3, rho=10.0)).cuda()
+    optimiser, scaler = torch.optim.SGD(network.parameters(), lr=1e-6), torch.amp.GradScaler("cuda")
+    targets = [target.cuda() for target in batch()[1]]
+    images = torch.randn(2, 1, 16, 16, device="cuda")
+    before = network.weight.clone()
+    for _ in range(12):  # the scaler skips steps until its scale fits
+        optimiser.zero_grad()
+        with torch.autocast("cuda"):
+            logits = network(images)
+            value = loss([logits, logits[:, :, ::2, ::2]], targets)
+        assert logits.dtype == torch.float16
+        assert value.isfinite()
+        scaler.scale(value).backward()
+        scaler.step(optimiser)
+        scaler.update()
+    assert not torch.equal(network.weight, before)
+    assert network.weight.isfinite().all()
+    loss.eval()
+    with torch.no_grad(), torch.autocast("cuda"):
+        logits = network(images)
+        loss([logits, logits[:, :, ::2, ::2]], targets)
+    loss.calibration.update_multipliers()
+    assert loss.calibration.lambda_.device.type == "cuda"
+    assert (loss.calibration.lambda_ > 1e3).all()
+
+
 def test_fit_smooths_at_every_resolution() -> None:
     svls = crac.build_loss("svls", 3)
     for logits, target in zip(*batch(), strict=True):
