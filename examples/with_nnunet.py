@@ -50,13 +50,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         raw = folder / "raw" / NAME
-        write_hearts(raw, patients=5)
+        write_hearts(raw, patients=3)
         trainers = [trainers_folder(), Path(__file__).parent / "nnunet_trainers"]
         variables = {
             "nnUNet_raw": str(folder / "raw"),
             "nnUNet_preprocessed": str(folder / "preprocessed"),
             "nnUNet_results": str(folder / "results"),
             "nnUNet_extTrainer": os.pathsep.join(map(str, trainers)),
+            "nnUNet_def_n_proc": "1",  # few cases: more processes would only cost their start
             "nnUNet_n_proc_DA": "1",
         }
         for name in ("preprocessed", "results"):
@@ -71,7 +72,7 @@ def main() -> None:
             f"-c 2d -f 0 -tr nnUNetTrainerCRaCShort -device {DEVICE} --save_probabilities --disable_tta -npp 1 -nps 1"
         )
         call(f"nnUNetv2_predict -i {raw / 'imagesTr'} -o {output} -d 900 {options}", **variables)
-        call(f"crac evaluate --probabilities {output} --labels {raw / 'labelsTr'} --out {folder / 'report'}")
+        call(f"crac evaluate --probabilities {output} --labels {raw / 'labelsTr'} --out {folder / 'report'} --jobs 1")
 
 
 if __name__ == "__main__":

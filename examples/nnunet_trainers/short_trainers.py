@@ -19,5 +19,5 @@ class nnUNetTrainerCRaCShort(nnUNetTrainerCRaC):  # noqa: N801 (nnU-Net's way to
     ) -> None:
         super().__init__(plans, configuration, fold, dataset_json, device)
         self.num_epochs = 2
-        self.num_iterations_per_epoch = 4
-        self.num_val_iterations_per_epoch = 2
+        self.num_iterations_per_epoch = 2
+        self.num_val_iterations_per_epoch = 1

@@ -204,6 +204,16 @@ def test_disabled_checkpointing_writes_nothing(build, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_other_ranks_leave_the_first_one_s_file_alone(build, tmp_path: Path) -> None:
+    trainer = build("nnUNetTrainerCRaC")
+    trainer.local_rank = 1
+    half_written = tmp_path / "checkpoint.pth.part"
+    half_written.write_bytes(b"half")
+    trainer.save_checkpoint(str(tmp_path / "checkpoint.pth"))
+    assert list(tmp_path.iterdir()) == [half_written]
+    assert half_written.read_bytes() == b"half"
+
+
 def test_check_approves_a_working_setup(build) -> None:
     assert problems() == []
 

@@ -84,7 +84,7 @@ class _CalibratedTrainer(nnUNetTrainer):  # type: ignore[misc]
         """Beside what nnU-Net saves, the multipliers; whole or not at all."""
         part = Path(f"{filename}.part")
         super().save_checkpoint(str(part))
-        if part.exists():  # not on other ranks, nor with --disable_checkpointing
+        if self.local_rank == 0 and not self.disable_checkpointing:
             checkpoint = torch.load(part, map_location="cpu", weights_only=False)
             checkpoint["crac"] = {"trainer": type(self).__name__, "loss": self.loss.calibration.state_dict()}
             if type(self).build_network_architecture is nnUNetTrainer.build_network_architecture:
