@@ -238,7 +238,16 @@ def test_train_kill_continue_predict_evaluate(workspace: Path, real_data: Path, 
     assert said.count("lambda outer") == 2
     assert not list(fold.glob("*.part"))
 
-    # A colleague without crac predicts with the stock nnU-Net.
+    # A colleague without crac installs the model and predicts with the stock nnU-Net.
+    archive = tmp_path / "model.zip"
+    succeed(workspace, f"nnUNetv2_export_model_to_zip -d 4 -o {archive} -c 2d -f 0 -tr nnUNetTrainerCRaCTiny")
+    (tmp_path / "results").mkdir()
+    colleague = {
+        "CRAC_TEST_WITHOUT_CRAC": "1",
+        "nnUNet_extTrainer": "",
+        "nnUNet_results": str(tmp_path / "results"),
+    }
+    succeed(workspace, f"nnUNetv2_install_pretrained_model_from_zip {archive}", **colleague)
     images, labels = tmp_path / "images", tmp_path / "labels"
     for folder, name in ((images, "imagesTr"), (labels, "labelsTr")):
         folder.mkdir()
@@ -246,9 +255,10 @@ def test_train_kill_continue_predict_evaluate(workspace: Path, real_data: Path, 
             shutil.copy(path, folder)
     predict = f"nnUNetv2_predict -i {images} -o {tmp_path / 'out'} -d 4 -c 2d -tr nnUNetTrainerCRaCTiny -f 0"
     options = "-device cpu --save_probabilities --disable_tta -npp 1 -nps 1"
-    succeed(workspace, f"{predict} {options}", CRAC_TEST_WITHOUT_CRAC="1", nnUNet_extTrainer="")
+    succeed(workspace, f"{predict} {options}", **colleague)
     assert len(list((tmp_path / "out").glob("*.npz"))) == 2
 
     evaluate = f"crac evaluate --probabilities {tmp_path / 'out'} --labels {labels} --out {tmp_path / 'report'}"
-    succeed(workspace, evaluate)
-    assert list((tmp_path / "report").iterdir())
+    succeed(workspace, f"{evaluate} --jobs 1")
+    assert (tmp_path / "report" / "summary.json").is_file()
+    assert len((tmp_path / "report" / "per_volume.csv").read_text().splitlines()) >= 3
