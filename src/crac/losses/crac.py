@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from crac import kernels
 from crac.errors import InputError, one_of
 from crac.functional.patches import Border, check_border, patch_radius
 from crac.functional.priors import neighbourhood_proportions
 from crac.functional.regions import check_radii, region_map
-from crac.losses.base import SegmentationLoss, masked_mean
+from crac.losses.base import SegmentationLoss, check_batch, masked_mean, widen
 from crac.multipliers import Average, Multipliers
 
 __all__ = ["PRESETS", "CRaCLoss"]
@@ -98,6 +99,26 @@ class CRaCLoss(Multipliers, SegmentationLoss):
         self.preset = preset
         self.register_buffer("scales", torch.tensor([chosen["inner_scale"], *outer]), persistent=False)
 
+    def setting(self, logits: Tensor, labels: Tensor) -> kernels.Setting | None:
+        """Everything, with any penalty and any regions."""
+        radius = patch_radius(self.kernel_size)
+        if not kernels.usable(logits, labels, radius, self.ignore_index):
+            return None
+        mixed = self.radii == (radius,)
+        return kernels.Setting(
+            rho=self.rho,
+            lambda_=self.lambda_,
+            scales=self.scales,
+            class_weights=self.class_weights,
+            regions=None if mixed else region_map(labels.long(), self.border, self.radii, self.ignore_index),
+            penalty=self.penalty_name,
+            weight=1 / self.regions,
+            tolerance=self.tolerance,
+            radius=radius,
+            replicate=self.border == "replicate",
+            ignore_index=self.ignore_index,
+        )
+
     def constraint(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Constraint values ``(B, K, *S)`` and regions ``(B, *S)`` of prepared logits and labels."""
         region = region_map(labels, self.border, self.radii, self.ignore_index)
@@ -119,7 +140,12 @@ class CRaCLoss(Multipliers, SegmentationLoss):
         NaN or infinite logits raise an error here on the CPU, and in :meth:`update_multipliers` on a GPU, where
         looking at once would wait for the device.
         """
-        logits, labels = self.prepare(logits, labels)
+        labels = check_batch(logits, labels, self.num_classes, self.ignore_index)
+        setting = self.setting(logits, labels)
+        if setting is not None:
+            self.accumulate(*kernels.fused_sums(logits, labels, setting))
+            return
+        logits, labels = widen(logits, labels)
         z, region = self.constraint(logits, labels)
         derivative = self.penalty_function.derivative(
             z, self._at(region, self.rho, z), self._at(region, self.lambda_, z)
