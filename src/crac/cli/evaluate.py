@@ -10,7 +10,7 @@ from pathlib import Path
 EXAMPLE = """examples:
   crac evaluate --probabilities predictions --labels labelsTs --out audit
   crac evaluate --probabilities predictions --labels labelsTs --out audit --class-names background anterior posterior
-  crac evaluate --probabilities predictions --labels labelsTs --out audit --mask all --hd95 directed_max --jobs 4
+  crac evaluate --probabilities predictions --labels labelsTs --out audit --mask union_foreground --jobs 4
 
 PROBABILITIES holds, for a label file NAME.nii.gz, one of
   NAME.npz                          nnU-Net v2's, from nnUNetv2_predict --save_probabilities
@@ -40,9 +40,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--mask",
         nargs="+",
         choices=("label_foreground", "predicted_foreground", "union_foreground", "all"),
-        default=["label_foreground", "union_foreground"],
-        help="voxels that calibration is measured on; the first is plotted (default: label_foreground, the paper's, "
-        "and union_foreground, which also sees false positives)",
+        default=["label_foreground", "all"],
+        help="voxels that calibration is measured on (default: label_foreground, the paper's, which cannot see false "
+        "positives, and all)",
     )
     parser.add_argument("--bins", type=int, default=15, help="number of bins (default: %(default)s)")
     parser.add_argument(

@@ -103,20 +103,20 @@ class CalibrationMeter:
         scores, labels = scores.detach(), self._check(scores, labels)
         keep = self._keep(scores, labels, mask)
         record = self._tops is not None and self._offered + labels.numel() <= EXACT_VOXELS
-        batch, tops = Tally.zeros(self.num_classes, self.cells, scores.device), []
-        for item, (image, target) in enumerate(zip(scores, labels, strict=True)):
-            # A byte per label where it can hold them: the region map is bound by memory.
-            small = self.ignore_index is None and self.num_classes <= 256
-            region = region_map(
-                (target.to(torch.uint8) if small else target).unsqueeze(0), ignore_index=self.ignore_index
-            )
-            voxels = Voxels(
-                image.reshape(self.num_classes, -1),
-                target.reshape(-1),
-                region.view(-1),
+        # A byte per label where it can hold them: the region map is bound by memory.
+        small = labels.to(torch.uint8) if self.ignore_index is None and self.num_classes <= 256 else labels
+        images = [
+            Voxels(
+                scores[item].reshape(self.num_classes, -1),
+                labels[item].reshape(-1),
+                region_map(small[item : item + 1], ignore_index=self.ignore_index).view(-1),
                 None if keep is None else keep[item].reshape(-1),
             )
-            tops += tally(voxels, batch, self.cells, logits is not None, record)
+            for item in range(len(labels))
+        ]
+        if not images:
+            return
+        batch, tops = tally(images, self.cells, logits is not None, record)
         if scores.device.type == "cpu":
             self._refuse_invalid(batch)
         self._add(batch, tops if record else None, labels.numel())
@@ -231,11 +231,15 @@ class CalibrationMeter:
         return known if keep is None else keep & known
 
     def _refuse_invalid(self, counted: Tally) -> None:
-        number = int(counted.invalid)
-        if number:
+        # Every voxel counts once for class 0, and once as a hit of its label if that is a class.
+        unknown = int(counted.counts[0].sum() - counted.counts[:, :, :, 1].sum())
+        if unknown:
+            raise InputError(f"labels must lie in 0..{self.num_classes - 1}; {unknown} voxels of the mask do not")
+        faulty = int(counted.invalid)
+        if faulty:
             raise InputError(
-                f"{number} voxels of the mask hold a label outside 0..{self.num_classes - 1}, or scores that are not "
-                "finite, or probabilities that are negative or do not sum to 1"
+                f"{faulty} voxels of the mask hold scores that are not finite, or probabilities that are negative or "
+                "do not sum to 1"
             )
 
 
