@@ -1,0 +1,75 @@
+"""A picture of the prepared labels: does every contour lie where the eye sees an edge?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crac.errors import InputError
+
+if TYPE_CHECKING:
+    from crac.data.store import Store
+
+__all__ = ["contact_sheet"]
+
+COLOURS = ("#e69f00", "#56b4e9", "#f0e442", "#cc79a7", "#009e73", "#d55e00", "#0072b2")
+"""Okabe and Ito's, which people with colour-blindness can tell apart."""
+
+
+def contact_sheet(store: Store, path: Path, most: int = 24, columns: int = 6, dpi: int = 100) -> None:
+    """Draw up to ``most`` cases, evenly chosen: the fullest slice, label contours on top."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    names = list(store.cases)
+    chosen = [names[index] for index in np.unique(np.linspace(0, len(names) - 1, min(most, len(names))).astype(int))]
+    columns = min(columns, len(chosen))
+    rows = -(-len(chosen) // columns)
+    figure = Figure(figsize=(1.9 * max(columns, 3), 2.1 * rows + 0.7), facecolor="black", layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis in axes:
+        axis.set_axis_off()
+    for axis, name in zip(axes, chosen, strict=False):
+        label = store.label(name)
+        index = _best_slice(label)
+        # Canonical axes grow to the right, the front and the top; radiologists look from the feet, front up.
+        view = np.s_[::-1, ::-1] if store.manifest.recipe.orientation == "canonical" else np.s_[:, :]
+        slice_, outline = store.image(name)[0, index][view].astype(np.float32), label[index][view]
+        spacing = store.cases[name].prepared_spacing
+        low, high = np.percentile(slice_, (1, 99.5))
+        axis.imshow(slice_, cmap="gray", vmin=low, vmax=max(high, low + 1e-3), aspect=spacing[1] / spacing[2])
+        for value in np.unique(outline):
+            if value:
+                colour = COLOURS[(int(value) - 1) % len(COLOURS)]
+                axis.contour(outline == value, levels=[0.5], colors=colour, linewidths=0.9)
+        axis.set_title(f"{name}  [{index}]", color="white", fontsize=6.5, pad=2)
+    handles = [
+        Line2D([], [], color=COLOURS[index % len(COLOURS)], label=name)
+        for index, name in enumerate(store.class_names[1:])
+    ]
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=min(len(handles), 6),
+        fontsize=8,
+        labelcolor="white",
+        frameon=False,
+        title=f"{store.name}: {len(chosen)} of {len(names)} cases, the fullest slice of each",
+        title_fontproperties={"size": 8},
+    ).get_title().set_color("white")
+    try:
+        figure.savefig(path, dpi=dpi)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _best_slice(label: NDArray[np.uint8]) -> int:
+    """The slice that shows most classes and, among those, most foreground."""
+    classes = [len(np.unique(slice_)) for slice_ in label]
+    foreground = (label > 0).mean(axis=(1, 2))
+    return int((np.array(classes) + foreground).argmax())

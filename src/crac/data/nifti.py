@@ -1,0 +1,146 @@
+"""NIfTI in and out: every defect of a file is one ``InputError`` sentence that names it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+from nibabel.affines import voxel_sizes
+from numpy.typing import NDArray
+
+from crac.errors import InputError
+
+__all__ = ["ENDINGS", "Volume", "read_image", "read_label", "same_grid", "stem", "write"]
+
+ENDINGS = (".nii.gz", ".nii")
+GZIP_LIMIT = 1100
+"""Deflate cannot shrink data by more than a factor of about 1,030."""
+
+
+@dataclass(frozen=True)
+class Volume:
+    """An array on its own grid.
+
+    Args:
+        array: Image ``(C, X, Y, Z)`` float32, or label ``(X, Y, Z)`` int32.
+        affine: Voxel to millimetre matrix.
+        header: The file's, so that a result can be written in exactly its geometry.
+    """
+
+    array: NDArray[Any]
+    affine: NDArray[np.float64]
+    header: nib.Nifti1Header
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Voxels along ``(X, Y, Z)``."""
+        x, y, z = self.array.shape[-3:]
+        return x, y, z
+
+
+def stem(path: Path) -> str:
+    """The file's name without ``.nii`` or ``.nii.gz``."""
+    return path.name.removesuffix(".gz").removesuffix(".nii")
+
+
+def read_image(path: Path) -> Volume:
+    """Read an image; a fourth axis holds channels, a 2-D image is one slice."""
+    array, affine, header = _load(path)
+    with np.errstate(all="ignore"):  # what does not fit into float32 is found below
+        array = array.astype(np.float32)
+    broken = array.size - int(np.isfinite(array).sum())
+    if broken:
+        raise InputError(f"{path}: {broken} of {array.size} voxels are NaN or infinite; every voxel must be finite")
+    return Volume(np.moveaxis(array, 3, 0), affine, header)
+
+
+def read_label(path: Path) -> Volume:
+    """Read a label map; its values must be integers, in whatever type they are stored."""
+    array, affine, header = _load(path)
+    if array.shape[3] != 1:
+        raise InputError(f"{path}: a label must have one channel; got shape {array.shape}")
+    array = array[..., 0]
+    if array.dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            rounded = np.rint(array)
+            # A stored slope may leave 0.99999 where 1 was meant.
+            off = ~(np.abs(array - rounded) < 1e-3)
+        if off.any():
+            count, example = int(off.sum()), array[off].flat[0]
+            raise InputError(f"{path}: label values must be integers; {count} voxels are not, e.g. {example}")
+        array = rounded
+    if array.min() < -(2**31) or array.max() >= 2**31:
+        raise InputError(f"{path}: label values must fit into 32 bits; got {array.min()} to {array.max()}")
+    return Volume(array.astype(np.int32), affine, header)
+
+
+def same_grid(first: Volume, second: Volume) -> str | None:
+    """What differs between two grids, or None: shapes exactly, positions up to a tenth of a voxel."""
+    if first.shape != second.shape:
+        return f"shape {second.shape}, not {first.shape}"
+    corners = np.array(np.meshgrid(*([0, size - 1] for size in first.shape), [1])).reshape(4, -1)
+    corners[3] = 1
+    apart = np.abs((first.affine - second.affine) @ corners).max()
+    if apart > 0.1 * voxel_sizes(first.affine).min():
+        return f"an affine that puts a corner {apart:.3g} mm elsewhere"
+    return None
+
+
+def write(path: Path, array: NDArray[Any], like: Volume) -> None:
+    """Write ``(X, Y, Z)`` or ``(X, Y, Z, C)`` with the geometry of ``like``, whole or not at all."""
+    header = like.header.copy()
+    header.set_data_dtype(array.dtype)
+    header.set_slope_inter(1, 0)
+    header["cal_min"] = header["cal_max"] = 0  # a display range meant for other values
+    # The temporary name keeps the ending: nibabel chooses the compression by it.
+    partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
+    try:
+        nib.Nifti1Image(array, like.affine, header).to_filename(partial)
+        partial.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _load(path: Path) -> tuple[NDArray[Any], NDArray[np.float64], nib.Nifti1Header]:
+    """Array ``(X, Y, Z, C)``, affine and header."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    try:
+        image = nib.load(path)
+        if not isinstance(image, nib.Nifti1Pair):
+            raise InputError(f"{path} is not NIfTI but {type(image).__name__}; .nii and .nii.gz are accepted")
+        _check_header(path, image)
+        with np.errstate(all="ignore"):
+            array = np.asanyarray(image.dataobj)
+        affine = np.asarray(image.affine, dtype=np.float64)
+    except InputError:
+        raise
+    except Exception as error:  # a broken file raises a dozen unrelated types from nibabel, zlib, gzip and numpy
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        raise InputError(f"{path} is damaged or not NIfTI: {reason}") from error
+    # Axes beyond the fourth are of one voxel, missing ones too.
+    return array.reshape((*array.shape, 1, 1)[:4]), affine, image.header
+
+
+def _check_header(path: Path, image: nib.Nifti1Pair) -> None:
+    shape, dtype = image.shape, image.get_data_dtype()
+    while len(shape) > 4 and shape[-1] == 1:
+        shape = shape[:-1]
+    if not 2 <= len(shape) <= 4 or min(shape, default=0) < 1:
+        raise InputError(f"{path}: an image must have 2 to 4 axes of at least one voxel; got shape {image.shape}")
+    if dtype.kind not in "iuf":
+        raise InputError(f"{path}: voxels must be integers or floats; got {dtype}")
+    affine = image.affine
+    if not np.isfinite(affine).all() or not abs(np.linalg.det(affine[:3, :3])) > 1e-12:
+        raise InputError(f"{path}: the affine is not a usable grid: {np.asarray(affine)[:3].tolist()}")
+    promised = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    size = path.stat().st_size
+    if promised > size * (GZIP_LIMIT if path.name.endswith(".gz") else 1):
+        raise InputError(f"{path} is damaged: its header promises {promised} bytes of voxels, the file has {size}")

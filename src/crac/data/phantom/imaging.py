@@ -1,0 +1,100 @@
+"""What turns a drawing into an image: partial volume, bias field, noise; and an annotator's unsteady hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+from numpy.typing import NDArray
+
+from crac.errors import InputError
+
+__all__ = [
+    "SUPERSAMPLING",
+    "Array",
+    "bias_field",
+    "ellipsoid",
+    "render",
+    "rician",
+    "smooth_noise",
+    "waver",
+    "write_volume",
+]
+
+Array = NDArray[np.float64]
+SUPERSAMPLING = 2
+"""Sub-voxels along H and W: edges then cut through voxels, which take a mixture of both tissues."""
+
+
+def smooth_noise(generator: np.random.Generator, shape: Sequence[int], scale: float | Sequence[float]) -> Array:
+    """Gaussian noise smoothed over ``scale`` voxels, with mean 0 and deviation 1."""
+    from scipy import ndimage
+
+    noise: Array = ndimage.gaussian_filter(generator.standard_normal(shape), scale, mode="reflect")
+    scaled: Array = (noise - noise.mean()) / max(float(noise.std()), 1e-12)
+    return scaled
+
+
+def bias_field(generator: np.random.Generator, shape: Sequence[int], strength: float) -> Array:
+    """A slow multiplicative shading around 1, as from a receive coil."""
+    axes = np.meshgrid(*(np.linspace(-1, 1, size) for size in shape), indexing="ij")
+    slopes, bends = generator.uniform(-1, 1, (2, len(axes)))
+    field = sum(slope * axis + bend * axis**2 for slope, bend, axis in zip(slopes, bends, axes, strict=True))
+    return np.exp(strength * np.asarray(field))
+
+
+def rician(generator: np.random.Generator, image: Array, deviation: float) -> Array:
+    """The noise of a magnitude image: Gaussian in both parts of a complex signal."""
+    real, imaginary = generator.normal(0, deviation, (2, *image.shape))
+    noisy: Array = np.hypot(image + real, imaginary)
+    return noisy
+
+
+def waver(
+    generator: np.random.Generator, shape: Sequence[int], amplitude: float, scale: Sequence[float]
+) -> list[Array]:
+    """How far, in voxels, an annotator misses along H and W: smooth, so that outlines stay outlines."""
+    return [amplitude * smooth_noise(generator, shape, scale) for _ in range(2)]
+
+
+def render(draw: Callable[[Array, Array], Array], height: int, width: int) -> Array:
+    """Average a drawing over the sub-voxels of each voxel.
+
+    Args:
+        draw: Values at the coordinates ``(rows, columns)``, each ``(H, W)``, in voxels.
+        height: Rows of the result.
+        width: Columns of the result.
+    """
+    offsets = (np.arange(SUPERSAMPLING) + 0.5) / SUPERSAMPLING - 0.5
+    rows, columns = np.meshgrid(np.arange(height, dtype=float), np.arange(width, dtype=float), indexing="ij")
+    drawings = [draw(rows + down, columns + right) for down in offsets for right in offsets]
+    mean: Array = np.mean(drawings, axis=0)
+    return mean
+
+
+def ellipsoid(points: Sequence[Array], centre: Sequence[float], radii: Sequence[float], turn: float = 0.0) -> Array:
+    """Below 1 inside, 1 on the surface; turned by ``turn`` radians in the plane of the last two axes."""
+    offsets = [point - middle for point, middle in zip(points, centre, strict=True)]
+    row, column = offsets[-2], offsets[-1]
+    offsets[-2] = np.cos(turn) * row - np.sin(turn) * column
+    offsets[-1] = np.sin(turn) * row + np.cos(turn) * column
+    return np.sqrt(sum((offset / radius) ** 2 for offset, radius in zip(offsets, radii, strict=True)))
+
+
+def write_volume(path: Path, array: NDArray[np.int16] | NDArray[np.uint8], spacing: Sequence[float]) -> None:
+    """Write ``(D, H, W)`` as NIfTI in the orientation scanners use: left, posterior, superior.
+
+    Args:
+        path: File to write.
+        array: Slices.
+        spacing: Millimetres along ``(D, H, W)``.
+    """
+    depth, height, width = spacing
+    affine = np.diag([-width, -height, depth, 1.0])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        nib.Nifti1Image(array.T, affine).to_filename(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error

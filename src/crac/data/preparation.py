@@ -1,0 +1,196 @@
+"""From a data set as published to a store: inspect everything, then prepare every case, then rename.
+
+Nothing is written before the whole data set has been found sound. Finished cases gather in a hidden folder
+beside the target, so that an interrupted run continues where it stopped; the target appears only when complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from crac._version import __version__
+from crac.data.contact_sheet import contact_sheet
+from crac.data.files import write_text
+from crac.data.inspection import Inspection, inspect_case
+from crac.data.parallel import Workers
+from crac.data.recipe import Intensity, Recipe
+from crac.data.recipes import acdc_recipe, flare_recipe, spacing_recipe
+from crac.data.sources import SOURCES, RawCase, Source
+from crac.data.store import FORMAT, Case, Manifest, Store
+from crac.data.work import FINGERPRINT, RECORDS, prepare_case
+from crac.errors import InputError, ProblemsError, one_of
+
+__all__ = ["prepare"]
+
+Track = Callable[[Iterable[Any], str, int], Iterable[Any]]
+"""Shows progress over an iterable: ``track(items, description, total)``."""
+
+
+def prepare(
+    layout: str,
+    raw: str | Path,
+    target: str | Path,
+    *,
+    dims: Literal[2, 3] | None = None,
+    spacing: tuple[float, float, float] | None = None,
+    crop: tuple[int, int, int] | None = None,
+    jobs: int = 1,
+    track: Track = lambda items, description, total: items,
+) -> Store:
+    """Prepare a data set.
+
+    Args:
+        layout: ``acdc``, ``flare`` or ``nnunet``.
+        raw: Its folder, which is only read.
+        target: Where the store will be; must not exist, or be an empty folder.
+        dims: 2 for slices, 3 for volumes; by default what the paper does, and 3 for ``nnunet``.
+        spacing: Millimetres along ``(D, H, W)`` instead of the recipe's; not for ``acdc``.
+        crop: Voxels along ``(D, H, W)`` instead of the recipe's; not for ``acdc``.
+        jobs: Processes.
+        track: Shows progress.
+
+    Raises:
+        ProblemsError: The data set has defects; all of them are listed.
+        InputError: The folders or options do not fit, or nothing can be written.
+    """
+    raw, target = Path(raw), Path(target).absolute()
+    if layout not in SOURCES:
+        raise one_of("layout", layout, SOURCES)
+    if layout == "acdc" and (spacing or crop):
+        raise InputError("spacing and crop cannot be set for acdc, whose recipe has fixed sizes")
+    _check_target(target)
+    source = SOURCES[layout](raw)
+    with Workers(jobs) as workers:
+        found = _inspect(source, workers, track)
+        dims = dims or (3 if layout == "nnunet" else 2)
+        recipe = _choose_recipe(layout, source, found, dims)
+        if spacing or crop:
+            name = f"{recipe.name} (changed)"
+            changed = {"name": name, "spacing": spacing or recipe.spacing, "crop": crop or recipe.crop}
+            recipe = Recipe.model_validate(recipe.model_dump() | changed)
+        return _write(source, found, recipe, dims, target, workers, track)
+
+
+def _write(
+    source: Source,
+    found: list[Inspection],
+    recipe: Recipe,
+    dims: Literal[2, 3],
+    target: Path,
+    workers: Workers,
+    track: Track,
+) -> Store:
+    """Prepare every case in the work folder and give it the target's name."""
+    work = target.with_name(f".{target.name}.partial")
+    try:
+        _open_work(work, source, recipe)
+        tasks = list(zip(source.cases, found, strict=True))
+        do = partial(prepare_case, work, recipe, dict(source.label_values), len(source.class_names))
+        cases: list[Case] = list(track(workers.map(do, tasks), "preparing", len(tasks)))
+        manifest = Manifest(
+            version=FORMAT,
+            crac=__version__,
+            name=source.name,
+            dims=dims,
+            class_names=source.class_names,
+            channel_names=source.channel_names,
+            recipe=recipe,
+            cases={case.name: case for case in cases},
+        )
+        write_text(work / "manifest.json", manifest.model_dump_json(indent=1) + "\n")
+        store = Store(work, manifest)
+        store.split(seed=0).save(work / "split.json")
+        contact_sheet(store, work / "contact_sheet.png")
+        shutil.rmtree(work / RECORDS)
+        work.rename(target)
+    except (OSError, InputError) as error:
+        # A full disk is not helped by what we leave on it. An interrupted run, by contrast, can be continued.
+        shutil.rmtree(work, ignore_errors=True)
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{target} cannot be written: {error.strerror or error}") from error
+    return Store.open(target)
+
+
+def _inspect(source: Source, workers: Workers, track: Track) -> list[Inspection]:
+    """Read every file once; refuse the data set with the list of all its defects."""
+    problems = list(source.problems)
+    if not source.cases and not problems:
+        raise InputError(f"RAW must hold a data set; {str(source.folder)!r} has no labelled case")
+    do = partial(inspect_case, dict(source.label_values), source.class_names, len(source.channel_names))
+    found: list[Inspection] = list(track(workers.map(do, source.cases), "checking", len(source.cases)))
+    problems += [problem for inspection in found for problem in inspection.problems]
+    names = [case.name for case in source.cases]
+    problems += [f"the case {name!r} appears more than once" for name in sorted(set(names)) if names.count(name) > 1]
+    if problems:
+        raise ProblemsError(str(source.folder), problems)
+    return found
+
+
+def _choose_recipe(layout: str, source: Source, found: list[Inspection], dims: Literal[2, 3]) -> Recipe:
+    if layout == "acdc":
+        return acdc_recipe()
+    if layout == "flare":
+        return flare_recipe()
+    intensity = []
+    for channel, name in enumerate(source.channel_names):
+        if name.upper() == "CT":
+            # The organs' own range, as far as it is common to the patients.
+            low, high = np.median([inspection.foreground_range[channel] for inspection in found], axis=0)
+            intensity.append(Intensity(method="window", low=float(low), high=float(max(high, low + 1))))
+        else:
+            intensity.append(Intensity(method="percentile", low=0.5, high=99.5))
+    spacings = np.array([inspection.canonical_spacing for inspection in found])
+    return spacing_recipe(spacings, tuple(intensity), dims)
+
+
+def _check_target(target: Path) -> None:
+    """Say no before the long work if the target is taken or cannot be made."""
+    if target.is_dir() and not any(target.iterdir()):
+        pass
+    elif (target / "manifest.json").exists():
+        raise InputError(f"{target} is a finished store, which is never changed; choose another path")
+    elif os.path.lexists(target):
+        raise InputError(f"{target} exists already; choose another path")
+    parent = next(folder for folder in target.parents if os.path.lexists(folder))
+    if not parent.is_dir():
+        raise InputError(f"{target} cannot be made: {parent} is not a folder")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(f"{target} cannot be made: no permission to write in {parent}")
+
+
+def _open_work(work: Path, source: Source, recipe: Recipe) -> None:
+    """Make the work folder, or take up one that an interrupted run with the same input and recipe has left."""
+    fingerprint = _fingerprint(source, recipe)
+    with contextlib.suppress(OSError):
+        if (work / RECORDS / FINGERPRINT).read_text(encoding="utf-8") == fingerprint:
+            return
+    shutil.rmtree(work, ignore_errors=True)
+    for folder in ("cases", RECORDS):
+        (work / folder).mkdir(parents=True)
+    write_text(work / RECORDS / FINGERPRINT, fingerprint)
+
+
+def _fingerprint(source: Source, recipe: Recipe) -> str:
+    """Changes when a file, the recipe or the store's format changes."""
+
+    def files(case: RawCase) -> list[tuple[str, int, int]]:
+        stats = ((path, path.stat()) for path in (*case.images, case.label))
+        return [(str(path.resolve()), stat.st_size, stat.st_mtime_ns) for path, stat in stats]
+
+    content = (
+        FORMAT,
+        recipe.model_dump_json(),
+        source.class_names,
+        [(case.name, files(case)) for case in source.cases],
+    )
+    return hashlib.sha256(repr(content).encode()).hexdigest()

@@ -1,0 +1,228 @@
+"""Preprocessing recipes: plain constants, applied to an image and inverted from its geometry alone.
+
+An image on its own grid has axes ``(X, Y, Z)`` as NIfTI stores them; a prepared one has ``(D, H, W)``,
+``D`` the slices. A recipe orients, resamples, then crops or pads around the centre.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import nibabel as nib
+import numpy as np
+import torch
+from nibabel.affines import voxel_sizes
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from crac.data.grid import Shape, check_size, resample, resample_labels, window
+from crac.errors import InputError
+
+__all__ = ["Geometry", "Intensity", "Recipe", "Strict"]
+
+Size = Annotated[int, Field(ge=1, le=2**15)]
+Millimetres = Annotated[float, Field(gt=0, le=1e4)]
+Row = tuple[float, float, float, float]
+
+
+class Strict(BaseModel):
+    """A record that cannot be changed and refuses unknown keys, NaN and infinity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Geometry(Strict):
+    """The grid of an input image: all that is needed to bring a prediction back to it.
+
+    Args:
+        shape: Voxels along ``(X, Y, Z)``.
+        affine: Voxel to millimetre matrix, exactly the input's.
+    """
+
+    shape: tuple[Size, Size, Size]
+    affine: tuple[Row, Row, Row, Row]
+
+    @classmethod
+    def of(cls, shape: Sequence[int], affine: NDArray[np.float64]) -> Geometry:
+        """The geometry of an array with this shape and affine."""
+        return cls.model_validate({"shape": list(shape), "affine": np.asarray(affine, dtype=np.float64).tolist()})
+
+    @property
+    def spacing(self) -> tuple[float, float, float]:
+        """Millimetres between voxels along ``(X, Y, Z)``."""
+        x, y, z = voxel_sizes(np.array(self.affine)).tolist()
+        return x, y, z
+
+
+class Intensity(Strict):
+    """How one channel is scaled to 0..1; what lies outside the range is clipped.
+
+    Args:
+        method: ``percentile``: the range is between two percentiles of the image itself (0 and 100: min-max);
+            ``window``: it is the same for every image, in the image's units (CT).
+        low: Lower end, in percent or units.
+        high: Upper end.
+    """
+
+    method: Literal["percentile", "window"]
+    low: float
+    high: float
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Intensity:
+        if not self.low < self.high:
+            raise ValueError(f"low must be below high; got {self.low} and {self.high}")
+        if self.method == "percentile" and not 0 <= self.low < self.high <= 100:
+            raise ValueError(f"percentiles must lie in 0..100; got {self.low} and {self.high}")
+        return self
+
+    def apply(self, channel: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Scale a whole volume; a constant one becomes 0."""
+        if self.method == "window":
+            low, high = self.low, self.high
+        elif (self.low, self.high) == (0, 100):
+            low, high = float(channel.min()), float(channel.max())
+        else:
+            low, high = map(float, np.percentile(channel, (self.low, self.high)))
+        if high <= low:
+            return np.zeros_like(channel)
+        # In double precision: the range of two float32 extremes may not fit into float32.
+        return np.clip((channel.astype(np.float64) - low) / (high - low), 0, 1).astype(np.float32)
+
+
+class Recipe(Strict):
+    """From an image on its own grid to the prepared grid ``(D, H, W)``, and back.
+
+    Args:
+        name: Which recipe this is.
+        orientation: ``stored`` leaves the axes as the file has them; ``canonical`` first turns them to the
+            closest right-anterior-superior orientation.
+        slice_axis: The axis (after orientation) that becomes ``D``.
+        size: Voxels along ``(D, H, W)`` after resampling; None leaves an axis alone.
+        spacing: Millimetres along ``(D, H, W)`` after resampling, instead of a size; None leaves an axis alone.
+        crop: Voxels along ``(D, H, W)`` kept around the centre, padded where there are fewer; None keeps all.
+        intensity: One scaling a channel.
+    """
+
+    name: str
+    orientation: Literal["stored", "canonical"]
+    slice_axis: Literal[0, 1, 2] = 2
+    size: tuple[Size | None, Size | None, Size | None] = (None, None, None)
+    spacing: tuple[Millimetres | None, Millimetres | None, Millimetres | None] = (None, None, None)
+    crop: tuple[Size | None, Size | None, Size | None] = (None, None, None)
+    intensity: tuple[Intensity, ...] = Field(min_length=1)
+
+    def apply(self, image: NDArray[np.float32], affine: NDArray[np.float64]) -> tuple[NDArray[np.float32], Geometry]:
+        """Prepare an image.
+
+        Args:
+            image: ``(C, X, Y, Z)``.
+            affine: Its voxel to millimetre matrix.
+
+        Returns:
+            The prepared image ``(C, D, H, W)``, in 0..1, and the geometry that inverts it.
+        """
+        if image.ndim != 4 or image.shape[0] != len(self.intensity):
+            expected = f"({len(self.intensity)}, X, Y, Z)"
+            raise InputError(f"image must have shape {expected} for recipe {self.name}; got {image.shape}")
+        geometry = Geometry.of(image.shape[1:], affine)
+        scaled = np.stack([scale.apply(channel) for scale, channel in zip(self.intensity, image, strict=True)])
+        turned = torch.from_numpy(np.ascontiguousarray(self._turn(scaled, geometry)))
+        return self.cut(resample(turned, self._resampled_shape(geometry)).numpy()), geometry
+
+    def apply_label(self, label: NDArray[np.uint8], geometry: Geometry) -> NDArray[np.uint8]:
+        """Prepare class indices ``(X, Y, Z)``; gives ``(D, H, W)``."""
+        prepared: NDArray[np.uint8] = self.cut(self.resample_label(label, geometry)[None])[0]
+        return prepared
+
+    def resample_label(self, label: NDArray[np.uint8], geometry: Geometry) -> NDArray[np.uint8]:
+        """Like ``apply_label`` but before the crop."""
+        return resample_labels(self._turn(label[None], geometry)[0], self._resampled_shape(geometry))
+
+    def invert(self, array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
+        """Bring a prediction back to the input's grid.
+
+        Args:
+            array: Class indices ``(D, H, W)``, or probabilities ``(K, D, H, W)``, in the prepared grid. Outside
+                the crop every voxel is background.
+            geometry: Of the image that was prepared.
+
+        Returns:
+            ``(X, Y, Z)`` uint8 or ``(K, X, Y, Z)`` float32.
+        """
+        labels = array.ndim == 3
+        if array.shape[-3:] != self.prepared_shape(geometry) or array.ndim not in (3, 4):
+            raise InputError(f"array must end in {self.prepared_shape(geometry)}; got shape {array.shape}")
+        resampled, original = self._resampled_shape(geometry), self._turned_shape(geometry)
+        channels = array[None] if labels else array
+        full = np.zeros((len(channels), *resampled), dtype=np.uint8 if labels else np.float32)
+        if not labels:
+            full[0] = 1
+        read, fill = self._windows(resampled)
+        full[(slice(None), *read)] = channels[(slice(None), *fill)]
+        restored = (
+            resample_labels(full[0], original)[None] if labels else resample(torch.from_numpy(full), original).numpy()
+        )
+        turned: NDArray[Any] = self._turn_back(restored, geometry)
+        return turned[0] if labels else turned
+
+    def prepared_shape(self, geometry: Geometry) -> Shape:
+        """Voxels along ``(D, H, W)`` of an image with this geometry once prepared."""
+        depth, height, width = (
+            crop or size for crop, size in zip(self.crop, self._resampled_shape(geometry), strict=True)
+        )
+        return depth, height, width
+
+    def prepared_spacing(self, geometry: Geometry) -> tuple[float, float, float]:
+        """Millimetres along ``(D, H, W)`` of an image with this geometry once prepared."""
+        order, _ = self._axes(geometry)
+        sizes = zip(order, self._turned_shape(geometry), self._resampled_shape(geometry), strict=True)
+        depth, height, width = (geometry.spacing[axis] * before / after for axis, before, after in sizes)
+        return depth, height, width
+
+    def _axes(self, geometry: Geometry) -> tuple[list[int], list[int]]:
+        """Which input axis becomes each of ``(D, H, W)``, and which input axes are flipped."""
+        order = [self.slice_axis, *(axis for axis in (2, 1, 0) if axis != self.slice_axis)]
+        if self.orientation == "stored":
+            return order, []
+        orientation = nib.io_orientation(np.array(geometry.affine))
+        source_of = np.argsort(orientation[:, 0])
+        return [int(source_of[axis]) for axis in order], [axis for axis in range(3) if orientation[axis, 1] < 0]
+
+    def _turn(self, array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
+        order, flips = self._axes(geometry)
+        return np.flip(array, tuple(axis + 1 for axis in flips)).transpose(0, *(axis + 1 for axis in order))
+
+    def _turn_back(self, array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
+        order, flips = self._axes(geometry)
+        turned = array.transpose(0, *(int(axis) + 1 for axis in np.argsort(order)))
+        return np.ascontiguousarray(np.flip(turned, tuple(axis + 1 for axis in flips)))
+
+    def _turned_shape(self, geometry: Geometry) -> Shape:
+        depth, height, width = (geometry.shape[axis] for axis in self._axes(geometry)[0])
+        return depth, height, width
+
+    def _resampled_shape(self, geometry: Geometry) -> Shape:
+        order, _ = self._axes(geometry)
+        shape = []
+        for axis, size, spacing in zip(order, self.size, self.spacing, strict=True):
+            voxels = geometry.shape[axis]
+            if spacing is not None:
+                voxels = max(1, round(voxels * geometry.spacing[axis] / spacing))
+            shape.append(size or voxels)
+        check_size(shape)
+        return shape[0], shape[1], shape[2]
+
+    def _windows(self, resampled: Shape) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        pairs = [window(voxels, crop or voxels) for voxels, crop in zip(resampled, self.crop, strict=True)]
+        return tuple(read for read, _ in pairs), tuple(fill for _, fill in pairs)
+
+    def cut(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Crop or pad a resampled ``(C, D, H, W)`` around its centre."""
+        resampled: Shape = array.shape[1], array.shape[2], array.shape[3]
+        read, fill = self._windows(resampled)
+        shape = [crop or voxels for crop, voxels in zip(self.crop, resampled, strict=True)]
+        out = np.zeros((len(array), *shape), dtype=array.dtype)
+        out[(slice(None), *fill)] = array[(slice(None), *read)]
+        return out

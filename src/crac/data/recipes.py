@@ -1,0 +1,68 @@
+"""The named recipes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crac.data.recipe import Intensity, Recipe
+
+__all__ = ["acdc_recipe", "flare_recipe", "spacing_recipe"]
+
+
+def acdc_recipe() -> Recipe:
+    """The paper's for ACDC: slices as stored, resized to 224×224, the centre 192×192, min-max intensity."""
+    return Recipe(
+        name="acdc",
+        orientation="stored",
+        size=(None, 224, 224),
+        crop=(None, 192, 192),
+        intensity=(Intensity(method="percentile", low=0, high=100),),
+    )
+
+
+def flare_recipe() -> Recipe:
+    """The paper's for FLARE: a common spacing, the centre 192×192×30, abdominal CT window.
+
+    The paper does not print its spacing. At 2×2×8 mm the crop covers 384×384×240 mm: a whole abdomen.
+    """
+    return Recipe(
+        name="flare",
+        orientation="canonical",
+        spacing=(8.0, 2.0, 2.0),
+        crop=(30, 192, 192),
+        intensity=(Intensity(method="window", low=-160, high=240),),
+    )
+
+
+def spacing_recipe(
+    spacings: NDArray[np.float64],
+    intensity: tuple[Intensity, ...],
+    dims: Literal[2, 3] = 3,
+    crop: tuple[int | None, int | None, int | None] = (None, None, None),
+) -> Recipe:
+    """The recipe for everything else: canonical orientation, the median spacing of the data set.
+
+    Slices are cut across the coarsest axis. With ``dims=2`` that axis is not resampled, for slices would mix.
+
+    Args:
+        spacings: ``(N, 3)``, each image's spacing after orientation.
+        intensity: One scaling a channel.
+        dims: 2 for slices, 3 for volumes.
+        crop: As in ``Recipe``.
+    """
+    median = np.median(spacings, axis=0)
+    # Isotropic up to rounding counts as isotropic: slices are then axial.
+    slice_axis = int(np.argmax(median)) if median.max() > 1.01 * median.min() and median[2] < median.max() else 2
+    order = [slice_axis, *(axis for axis in (2, 1, 0) if axis != slice_axis)]
+    depth, height, width = (float(median[axis]) for axis in order)
+    return Recipe(
+        name="spacing",
+        orientation="canonical",
+        slice_axis=slice_axis,  # type: ignore[arg-type]
+        spacing=(depth if dims == 3 else None, height, width),
+        crop=crop,
+        intensity=intensity,
+    )

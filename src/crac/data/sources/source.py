@@ -1,0 +1,112 @@
+"""What every reader returns, and how they tell one layout from another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crac.data.nifti import ENDINGS, stem
+from crac.errors import InputError
+
+__all__ = ["RawCase", "Source", "case_name", "check_folder", "find", "volumes", "wrong_layout"]
+
+CASE_NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
+
+
+@dataclass(frozen=True)
+class RawCase:
+    """One labelled volume as it lies on disk.
+
+    Args:
+        name: Unique in the data set; becomes a folder name.
+        patient: Cases of one patient never part in a split.
+        group: Stratum for splits, e.g. the pathology, if known.
+        images: One file a channel, or one file that holds all channels.
+        label: The label map.
+    """
+
+    name: str
+    patient: str
+    group: str | None
+    images: tuple[Path, ...]
+    label: Path
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set: where its files are and what its labels mean.
+
+    Args:
+        name: Of the data set.
+        folder: That was read.
+        class_names: Index = class, 0 the background.
+        channel_names: One a channel; ``CT`` is treated as such.
+        label_values: Value in the files -> class index.
+        cases: Every complete case.
+        problems: One sentence for each defect of the layout.
+    """
+
+    name: str
+    folder: Path
+    class_names: tuple[str, ...]
+    channel_names: tuple[str, ...]
+    label_values: Mapping[int, int]
+    cases: tuple[RawCase, ...]
+    problems: tuple[str, ...] = field(default=())
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse what is not a folder with something in it."""
+    if not folder.is_dir():
+        raise InputError(
+            f"RAW must be a folder; got {str(folder)!r}, which {'is a file' if folder.exists() else 'does not exist'}"
+        )
+    if not any(folder.iterdir()):
+        raise InputError(f"RAW must hold a data set; {str(folder)!r} is empty")
+
+
+def volumes(folder: Path) -> dict[str, Path]:
+    """File stem -> path of every NIfTI file in a folder; hidden files are not data."""
+    if not folder.is_dir():
+        return {}
+    files = (path for path in sorted(folder.iterdir()) if path.name.endswith(ENDINGS))
+    return {stem(path): path for path in files if not path.name.startswith(".")}
+
+
+def find(folder: Path, name: str) -> Path | None:
+    """The file called ``name`` with either NIfTI ending."""
+    return next((path for ending in ENDINGS if (path := folder / f"{name}{ending}").is_file()), None)
+
+
+def case_name(name: str, problems: list[str]) -> bool:
+    """Whether a name can be a folder name; notes a problem if not."""
+    usable = re.fullmatch(CASE_NAME, name) is not None
+    if not usable:
+        problems.append(f"the case name {name!r} may only hold letters, digits, '_', '.', '+' and '-'")
+    return usable
+
+
+def looks_like(folder: Path) -> str | None:
+    """The layout a folder has, in words, or None."""
+    names = {path.name for path in folder.iterdir() if path.is_dir()}
+    if "dataset.json" in {path.name for path in folder.iterdir()}:
+        return "nnU-Net or Decathlon (crac prepare nnunet)"
+    if {"TrainingImg", "TrainingMask"} & names:
+        return "FLARE21 (crac prepare flare)"
+    if {"imagesTr", "labelsTr"} & names:
+        return "FLARE22, or nnU-Net without its dataset.json (crac prepare flare, or add dataset.json)"
+    if any(re.fullmatch(r"patient\d+", name) for name in names):
+        return "ACDC (crac prepare acdc)"
+    return None
+
+
+def wrong_layout(folder: Path, wanted: str) -> InputError:
+    """The error for a folder in another layout, saying which one it looks like, or where to look."""
+    found = looks_like(folder)
+    if found is None:
+        below = ((path, looks_like(path)) for path in sorted(folder.iterdir()) if path.is_dir())
+        found = next((f"{layout}, in its sub-folder {path.name!r}" for path, layout in below if layout), None)
+    hint = f"it looks like {found}" if found else "it looks like no layout that is known here"
+    return InputError(f"RAW must have {wanted}; {str(folder)!r} has not, {hint}")
