@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 
 from crac._version import __version__
-from crac.cli import doctor, prepare
+from crac.cli import doctor, prepare, train
 from crac.errors import InputError
 
-COMMANDS = (doctor, prepare)
+COMMANDS = (doctor, prepare, train)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -54,7 +54,7 @@ def volume_probabilities(
         ``(K, D, H, W)`` float32.
     """
     images = image.transpose(0, 1) if dims == 2 else image.unsqueeze(0)
-    parts = [_probabilities(network, part.contiguous(), flips).cpu() for part in images.split(batch_size)]
+    parts = [_probabilities(network, part.contiguous(), flips).cpu() for part in torch.split(images, batch_size)]
     whole = torch.cat(parts)
     return whole.transpose(0, 1).contiguous() if dims == 2 else whole[0]
 

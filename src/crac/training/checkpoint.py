@@ -44,7 +44,10 @@ class Checkpoint:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors.items()}
         info = {"format": FORMAT, **self.info}
         with replacing(path) as partial:
+            partial.touch()
+            mode = partial.stat().st_mode
             save_file(tensors, partial, metadata={KEY: json.dumps(info)})
+            partial.chmod(mode)  # safetensors would leave the file to its owner alone
         write_json(path.with_suffix(".json"), info)
 
     @classmethod

@@ -29,7 +29,7 @@ class TrainConfig(BaseModel):
         backbone: Network, one of :data:`crac.networks.BACKBONES`.
         width: Filters of the network's first level.
         dims: 2 for slices, 3 for patches of volumes; by default what the store is meant for.
-        patch_size: Sides ``(D, H, W)`` of 3-D patches; needed when ``dims`` is 3.
+        patch_size: Sides of random patches, ``dims`` numbers; whole slices or volumes by default.
         epochs: Passes over the training set, each followed by validation and the outer step.
         batch_size: Images of one step, over all devices together.
         learning_rate: Of Adam.
@@ -58,7 +58,7 @@ class TrainConfig(BaseModel):
     backbone: str = "unet"
     width: Positive = 32
     dims: Literal[2, 3] | None = None
-    patch_size: tuple[Positive, Positive, Positive] | None = None
+    patch_size: tuple[Positive, ...] | None = None
     epochs: Positive = 100
     batch_size: Positive = 16
     learning_rate: Rate = 1e-3

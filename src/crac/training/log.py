@@ -114,10 +114,11 @@ class Log:
         if self._live is not None:
             self._live.update(self._part, completed=number)
 
-    def epoch(self, number: int, row: dict[str, float]) -> None:
-        """Show and keep a finished epoch, counted from 1."""
+    def epoch(self, row: dict[str, float]) -> None:
+        """Show and keep a finished epoch."""
         if not self._active:
             return
+        number = int(row["epoch"])
         for sink in self._sinks:
             sink.row(number, row)
         line = describe_epoch(number, self._epochs, row)

@@ -8,20 +8,10 @@ from pathlib import Path
 from crac.errors import require
 from crac.training.checkpoint import replacing
 
-__all__ = ["multiplier_columns", "plot_multipliers", "region_names"]
+__all__ = ["plot_multipliers"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 STYLES = ("-", "--", ":", "-.")
-
-
-def region_names(regions: int) -> list[str]:
-    """``inner`` and ``outer``, or numbers from the inside to the boundary where there are more."""
-    return ["inner", "outer"] if regions == 2 else [f"region{number}" for number in range(regions)]
-
-
-def multiplier_columns(row: Mapping[str, float], kind: str) -> list[str]:
-    """The columns of a run's table that hold ``lambda`` or ``rho``."""
-    return [name for name in row if name.startswith(f"{kind}_")]
 
 
 def plot_multipliers(history: Sequence[Mapping[str, float]], path: Path, title: str = "") -> None:
@@ -36,8 +26,8 @@ def plot_multipliers(history: Sequence[Mapping[str, float]], path: Path, title: 
     plt = require("matplotlib.pyplot")
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     epochs = [row["epoch"] for row in history]
-    for axis, kind, label in zip(axes, ("lambda", "rho"), ("multiplier λ", "penalty weight ρ"), strict=True):
-        columns = multiplier_columns(history[0], kind)
+    for axis, kind, label in zip(axes, ("lambda", "rho"), ("multiplier λ", r"penalty weight $\rho$"), strict=True):
+        columns = [name for name in history[0] if name.startswith(f"{kind}_")]
         regions = list(dict.fromkeys(name.split("_")[1] for name in columns))
         classes = list(dict.fromkeys(name.split("_", 2)[2] for name in columns))
         for name in columns:

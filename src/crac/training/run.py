@@ -1,13 +1,13 @@
 """The folder of a run: what was asked for, where it stands, what came out.
 
-    RUN/config.yaml           every setting
-    RUN/split.json            which cases train, validate and test
-    RUN/environment.json      versions and machine, one entry per start
-    RUN/metrics.csv           one row per epoch
-    RUN/last.safetensors      to go on from; last.json is a copy to read
-    RUN/best.safetensors      highest validation Dice; best.json likewise
-    RUN/multipliers.png       lambda and rho over the epochs, for methods that have them
-    RUN/tensorboard/          the same numbers for TensorBoard
+RUN/config.yaml           every setting
+RUN/split.json            which cases train, validate and test
+RUN/environment.json      versions and machine, one entry per start
+RUN/metrics.csv           one row per epoch
+RUN/last.safetensors      to go on from; last.json is a copy to read
+RUN/best.safetensors      highest validation Dice; best.json likewise
+RUN/multipliers.png       lambda and rho over the epochs, for methods that have them
+RUN/tensorboard/          the same numbers for TensorBoard
 """
 
 from __future__ import annotations
@@ -107,11 +107,6 @@ class RunFolder:
         path = self.path / "environment.json"
         starts = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
         write_json(path, [*starts, _environment(device)])
-
-    def restore(self, state: State) -> None:
-        """Bring a fresh state to where the run was left, if it ever came to a checkpoint."""
-        if self.last.exists():
-            state.restore(Checkpoint.load(self.last), self.last)
 
     def save_last(self, state: State, about: dict[str, Any]) -> None:
         """Save everything that is needed to go on."""

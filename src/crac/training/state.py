@@ -29,6 +29,7 @@ class State:
         epoch: Epochs finished.
         step: Steps finished in the epoch under way.
         losses: Of those steps.
+        names: Cases of those steps, as far as this process took them.
         history: One row per finished epoch.
     """
 
@@ -39,12 +40,19 @@ class State:
     epoch: int = 0
     step: int = 0
     losses: list[Tensor] = field(default_factory=list)
+    names: list[list[str]] = field(default_factory=list)
     history: list[dict[str, float]] = field(default_factory=list)
+
+    def finish_step(self, loss: Tensor, names: list[str]) -> None:
+        """Count a step."""
+        self.step += 1
+        self.losses.append(loss)
+        self.names.append(names)
 
     def finish_epoch(self, row: dict[str, float]) -> None:
         """Close the epoch under way."""
         self.history.append(row)
-        self.epoch, self.step, self.losses = self.epoch + 1, 0, []
+        self.epoch, self.step, self.losses, self.names = self.epoch + 1, 0, [], []
 
     def result(self) -> dict[str, Tensor]:
         """The tensors that are the result of a training: network and multipliers."""

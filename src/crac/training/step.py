@@ -53,5 +53,5 @@ def _two_views(network: nn.Module, loss: ConsistencyLoss, batch: Batch, generato
     (first, images), (second, other_images) = (draw_view(batch.images, generator) for _ in range(2))
     logits, other = network(torch.cat([images, other_images])).chunk(2)
     (aligned, seen), (other_aligned, other_seen) = first.invert(logits), second.invert(other)
-    fitted = loss(logits, first.apply_labels(batch.labels))
+    fitted: Tensor = loss(logits, first.apply_labels(batch.labels))
     return fitted + loss.consistency(aligned, other_aligned, batch.labels, seen & other_seen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from crac.data import Batch, Store
 from crac.losses import SegmentationLoss
-from crac.metrics import CalibrationMeter
+from crac.metrics import CalibrationMeter, CalibrationResult
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -79,7 +79,7 @@ def validate(
     if fabric.world_size > 1:
         for tensor in (total, overlap):
             torch.distributed.all_reduce(tensor)
-    return _scores((total[0] / total[1]).item(), overlap, meter.compute(), class_names)
+    return _scores((total[0] / total[1]).item(), overlap, meter.compute(sync=True), class_names)
 
 
 def _overlap(prediction: Tensor, labels: Tensor, classes: int) -> Tensor:
@@ -92,7 +92,9 @@ def _overlap(prediction: Tensor, labels: Tensor, classes: int) -> Tensor:
     return torch.stack(counts, -1)
 
 
-def _scores(loss: float, overlap: Tensor, calibration: Any, class_names: Sequence[str]) -> dict[str, float]:
+def _scores(
+    loss: float, overlap: Tensor, calibration: CalibrationResult, class_names: Sequence[str]
+) -> dict[str, float]:
     both, either = overlap[:, :, 1:].double().unbind(1)
     dice = 2 * both / either  # NaN where a volume neither has nor shows the class: it then does not count
     scores = {"validation_loss": loss, "dice": dice.nanmean(1).nanmean().nan_to_num(0).item()}
