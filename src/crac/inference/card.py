@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
 
+from pydantic import ValidationError
 from torch import nn
 
 from crac.data import Recipe, Store
@@ -52,6 +55,14 @@ class ModelCard(Strict):
             channel_names=manifest.channel_names,
             recipe=manifest.recipe,
         )
+
+    @classmethod
+    def read(cls, info: Mapping[str, Any], path: Path) -> ModelCard:
+        """The card in a checkpoint's description."""
+        try:
+            return cls.model_validate(info["model"])
+        except (KeyError, ValidationError) as error:
+            raise InputError(f"{path} does not say what model it holds: {error}") from error
 
     def build(self) -> nn.Module:
         """The network, with fresh weights."""

@@ -32,6 +32,7 @@ import torch
 from crac._version import __version__
 from crac.data import Split
 from crac.errors import InputError
+from crac.inference.card import ModelCard
 from crac.training.checkpoint import Checkpoint, replacing, write_json
 from crac.training.config import TrainConfig
 from crac.training.state import State
@@ -101,6 +102,11 @@ class RunFolder:
     def split(self) -> Split:
         """The split of the run."""
         return Split.load(self.path / "split.json")
+
+    def card(self) -> ModelCard | None:
+        """What the network of the run is, as its checkpoints say; None before there is one."""
+        path = next((path for path in (self.last, self.best) if path.exists()), None)
+        return None if path is None else ModelCard.read(Checkpoint.read_info(path), path)
 
     def record_environment(self, device: torch.device) -> None:
         """Add this start to ``environment.json``."""

@@ -131,9 +131,7 @@ def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split
     fabric_network, fabric_optimizer = fabric.setup(network, optimizer)
     state = State(network, loss, optimizer, fabric.strategy.precision)
     if run.last.exists():
-        checkpoint = Checkpoint.load(run.last)
-        ModelCard.model_validate(checkpoint.info["model"]).check_store(store)
-        state.restore(checkpoint, run.last)
+        state.restore(Checkpoint.load(run.last), run.last)
     whole = sliding_window(fabric_network, card.patch_size) if card.dims == 3 else fabric_network
 
     def observe() -> dict[str, float]:

@@ -79,6 +79,8 @@ def resume(run: str | Path) -> Result:
     folder = RunFolder.open(run)
     config, split = folder.config(), folder.split()
     store = Store.open(config.data)
+    if card := folder.card():
+        card.check_store(store)
     split.check(store.cases, str(folder.path / "split.json"))
     return _go_on(start_fabric(config), folder, config, store, split)
 
