@@ -10,6 +10,7 @@ from typing import Any
 EXTRA_OF = {
     "lightning": "train",
     "matplotlib": "train",
+    "mlflow": "mlflow",
     "monai": "monai",
     "nibabel": "train",
     "nnunetv2": "nnunet",

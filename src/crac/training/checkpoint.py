@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from crac.errors import InputError
 
-__all__ = ["Checkpoint", "load_tensors", "prefixed", "replacing", "write_json"]
+__all__ = ["Checkpoint", "load_tensors", "prefixed", "replacing", "state_of", "write_json"]
 
 FORMAT = 1
 KEY = "crac"
@@ -98,9 +98,18 @@ def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"{prefix}.{name}": value for name, value in tensors.items()}
 
 
+def state_of(module: nn.Module) -> dict[str, Tensor]:
+    """The state of a module, each tensor once: some networks hold the same weights under several names."""
+    first: dict[int, str] = {}
+    state = module.state_dict(keep_vars=True)
+    for name, tensor in state.items():
+        first.setdefault(id(tensor), name)
+    return {name: state[name].detach() for name in first.values()}
+
+
 def load_tensors(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Fill a module, or say in which way the checkpoint belongs to another one."""
-    own = module.state_dict()
+    own = state_of(module)
     differing = [
         f"{name} is {_shape(tensors.get(name))}, not {_shape(own.get(name))}"
         for name in [*own, *(name for name in tensors if name not in own)]

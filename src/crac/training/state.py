@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from crac.errors import InputError
 from crac.losses import SegmentationLoss
-from crac.training.checkpoint import Checkpoint, load_tensors, prefixed
+from crac.training.checkpoint import Checkpoint, load_tensors, prefixed, state_of
 
 __all__ = ["State"]
 
@@ -56,7 +56,7 @@ class State:
 
     def result(self) -> dict[str, Tensor]:
         """The tensors that are the result of a training: network and multipliers."""
-        return prefixed("network", self.network.state_dict()) | prefixed("loss", self.loss.state_dict())
+        return prefixed("network", state_of(self.network)) | prefixed("loss", state_of(self.loss))
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor that is needed to go on."""

@@ -1,0 +1,188 @@
+"""Histograms of probabilities, fine enough to rebuild every binned calibration statistic from.
+
+A probability falls into a *cell*. Cells are cut by three sets of edges at once: the equal-width bins of the
+reliability diagram, one threshold, and a logarithmic scale of the odds ``p / (1 - p)``. The first two make the
+equal-width statistics exact; the last one lets equal-mass bins be formed after the fact, with a resolution of
+2 % of ``p`` or of ``1 - p``, whichever is smaller. That matters: most voxels of a segmentation have a
+probability within 0.001 of 0 or 1, where equal-width cells would see one lump.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from crac.errors import InputError
+
+__all__ = ["Cells", "equal_mass_error", "equal_width_bins", "quantile_error"]
+
+STEPS_PER_OCTAVE = 32
+# Odds outside 2^-20 .. 2^24 share the end cells; 2^-24 is the smallest 1 - p a float32 can hold.
+LOWEST, HIGHEST = -20, 24
+SHIFT = 23 - int(math.log2(STEPS_PER_OCTAVE))  # drops all but the leading bits of a float32's mantissa
+FIRST = (127 + LOWEST) << 23 >> SHIFT
+LAST = (127 + HIGHEST) << 23 >> SHIFT
+
+
+class Cells:
+    """The cutting of ``[0, 1]`` into cells.
+
+    Args:
+        bins: Number of equal-width bins ``(a, b]``; exactly 0 belongs to the first.
+        threshold: Probabilities above it are told apart from those up to it.
+
+    Attributes:
+        size: Number of cells.
+        bin: ``(size,)`` equal-width bin of each cell.
+        above: ``(size,)`` whether a cell lies above the threshold.
+    """
+
+    def __init__(self, bins: int, threshold: float) -> None:
+        if bins < 1:
+            raise InputError(f"bins must be at least 1; got {bins!r}")
+        if not 0 <= threshold < 1:
+            raise InputError(f"threshold must lie in [0, 1); got {threshold!r}")
+        self.bins, self.threshold = bins, threshold
+        self._threshold_bits = int(torch.tensor(threshold, dtype=torch.float32).view(torch.int32))
+        self.size = LAST - FIRST + 1 + bins + 1
+        first = self._first_probabilities()
+        self.bin = (first * bins).ceil().long().clamp(1, bins) - 1
+        self.above = first.float().view(torch.int32) > self._threshold_bits
+
+    def index(self, probabilities: Tensor, exact: Tensor) -> Tensor:
+        """Cell of each probability.
+
+        Each set of edges contributes the number of its edges below the probability, so the sum of the three
+        changes wherever any of them does: no search, no table.
+
+        Args:
+            probabilities: ``float32`` or ``float64`` in ``[0, 1]``, any shape.
+            exact: The same in ``float64``, in which ``p * bins`` is compared with whole numbers. The threshold
+                is compared in ``float32``.
+
+        Returns:
+            ``int32`` of the same shape. Values that are not probabilities get some cell, never a bad index.
+        """
+        single = probabilities.float()
+        odds = single / (1 - single)
+        cell = (odds.view(torch.int32) >> SHIFT).clamp_(FIRST, LAST)
+        cell += (exact * self.bins).ceil_().int()
+        # Compared as bit patterns, which sort like the values they stand for, to stay in one vectorised type.
+        bits = single.view(torch.int32)
+        cell += torch.gt(bits, self._threshold_bits, out=torch.empty_like(bits))
+        return cell.sub_(FIRST).clamp_(0, self.size - 1)
+
+    def _first_probabilities(self) -> Tensor:
+        """The smallest ``float64`` in each cell, by bisection over the bit patterns, which sort like the values."""
+        wanted = torch.arange(self.size, dtype=torch.int32)
+        low = torch.zeros(self.size, dtype=torch.int64)
+        high = torch.ones(self.size, dtype=torch.float64).view(torch.int64)
+        while bool((low < high).any()):
+            middle = (low + high) // 2
+            value = middle.view(torch.float64)
+            reached = self.index(value, value) >= wanted
+            low, high = torch.where(reached, low, middle + 1), torch.where(reached, middle, high)
+        return high.view(torch.float64)
+
+
+class Bins(NamedTuple):
+    """Statistics of equal-width bins, each ``(..., bins)`` in ``float64``; means of empty bins are NaN."""
+
+    counts: Tensor
+    confidence: Tensor
+    accuracy: Tensor
+
+    @property
+    def gap(self) -> Tensor:
+        """Confidence minus accuracy: positive where the model claims too much."""
+        return self.confidence - self.accuracy
+
+    @property
+    def expected_error(self) -> Tensor:
+        """Mean of ``|gap|`` over the samples; NaN without samples."""
+        return (self.counts * self.gap.abs()).nansum(-1) / self.counts.sum(-1)
+
+    @property
+    def maximum_error(self) -> Tensor:
+        """Largest ``|gap|`` of a bin that holds samples; NaN without samples."""
+        error = self.gap.abs()
+        return torch.where(self.counts.sum(-1) > 0, error.nan_to_num(nan=0.0).amax(-1), torch.nan)
+
+
+def equal_width_bins(count: Tensor, confidence: Tensor, hits: Tensor, cells: Cells) -> Bins:
+    """Gather cells into the equal-width bins they were cut along.
+
+    Args:
+        count: ``(..., size)`` samples per cell.
+        confidence: ``(..., size)`` sum of their probabilities.
+        hits: ``(..., size)`` how many of them the event happened to.
+        cells: The cutting.
+    """
+
+    def gather(values: Tensor) -> Tensor:
+        out = torch.zeros(*values.shape[:-1], cells.bins, dtype=values.dtype, device=values.device)
+        return out.index_add_(-1, cells.bin.to(values.device), values).double()
+
+    total = gather(count)
+    return Bins(total, gather(confidence) / total, gather(hits) / total)
+
+
+def equal_mass_error(count: Tensor, confidence: Tensor, hits: Tensor, bins: int) -> Tensor:
+    """Expected calibration error over bins that hold equally many samples, from cells in growing order.
+
+    Where a bin's edge falls into a cell, the cell is divided in proportion, as if its samples were alike.
+
+    Args:
+        count: ``(..., size)`` samples per cell.
+        confidence: ``(..., size)`` sum of their probabilities.
+        hits: ``(..., size)`` how many of them the event happened to.
+        bins: Number of bins.
+
+    Returns:
+        ``(...)`` in ``float64``; NaN where there are no samples.
+    """
+    mass = count.double().cumsum(-1)
+    excess = (confidence - hits).double()
+    total = mass[..., -1:]
+    edges = total * torch.arange(1, bins, dtype=torch.float64, device=count.device) / bins
+    cell = torch.searchsorted(mass, edges).clamp_(max=count.shape[-1] - 1)
+    # The excess below an edge: all cells before the edge's own, and its own in proportion.
+    left = mass.gather(-1, cell) - count.double().gather(-1, cell)
+    share = (edges - left) / count.double().gather(-1, cell)
+    own = excess.gather(-1, cell)
+    below = excess.cumsum(-1).gather(-1, cell) - own + share * own
+    ends = excess.sum(-1, keepdim=True)
+    return torch.cat([torch.zeros_like(ends), below, ends], -1).diff().abs().sum(-1) / total[..., 0]
+
+
+def quantile_error(confidence: Tensor, hits: Tensor, bins: int) -> Tensor:
+    """Expected calibration error over bins between the quantiles of the confidences, as the paper's code has it.
+
+    The bins are ``(a, b]``, so the lowest confidence of all is in none of them; it is left out here too if one
+    sample has it. If several share it they are counted in the first bin: with saturated probabilities they may
+    be the whole volume.
+
+    Args:
+        confidence: ``(N,)``.
+        hits: ``(N,)`` 1 where the event happened, else 0.
+        bins: Number of bins.
+
+    Returns:
+        Scalar in ``float64``; NaN without samples.
+    """
+    number = confidence.numel()
+    if number == 0:
+        return torch.tensor(torch.nan, dtype=torch.float64)
+    ordered, order = confidence.double().sort()
+    place = torch.arange(1, bins, dtype=torch.float64, device=ordered.device) * (number / bins)
+    whole = place.long().clamp(max=number - 1)
+    edges = torch.lerp(ordered[whole], ordered[(whole + 1).clamp(max=number - 1)], place - whole)
+    part = torch.searchsorted(edges, ordered)
+    excess = ordered - hits.double()[order]
+    if number > 1 and ordered[0] < ordered[1]:
+        excess[0] = 0
+    sums = torch.zeros(bins, dtype=torch.float64, device=ordered.device).index_add_(0, part, excess)
+    return sums.abs().sum() / number

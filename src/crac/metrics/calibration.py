@@ -1,0 +1,240 @@
+"""A streaming, exact calibration meter."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from crac.errors import InputError, one_of
+from crac.functional.binning import Cells
+from crac.functional.regions import region_map
+from crac.functional.tally import Tally, Top, Voxels, tally
+from crac.metrics.results import CalibrationResult, result
+
+__all__ = ["CalibrationMeter", "Mask"]
+
+Mask = Literal["label_foreground", "predicted_foreground", "union_foreground", "all"]
+MASKS = get_args(Mask)
+# Up to this many voxels offered, masked or not, the confidences themselves are kept: ten megabytes.
+EXACT_VOXELS = 2**20
+
+
+class CalibrationMeter:
+    """Calibration of any number of batches or volumes in one pass, in memory that does not grow with them.
+
+    Counts are ``int64`` and sums ``float64``, on the device of the input, so the result does not depend on how the
+    input was divided into calls, volumes or processes. On a GPU :meth:`update` never waits for the device; bad
+    values found there are reported by :meth:`compute`.
+
+    Args:
+        num_classes: ``K``; class 0 is the background.
+        bins: Number of bins, equal-width ones ``(a, b]`` and equal-mass ones alike.
+        mask: Which voxels count: ``"label_foreground"`` (the paper's), ``"predicted_foreground"``,
+            ``"union_foreground"`` (either), ``"all"``, or a boolean tensor that broadcasts to the labels of every
+            update. The name is repeated in the result.
+        threshold: TACE leaves out probabilities up to it.
+        ignore_index: Label of voxels that never count.
+
+    Example:
+        >>> meter = CalibrationMeter(num_classes=2, mask="all")
+        >>> meter.update(probabilities=torch.tensor([[[[0.1, 0.9]], [[0.9, 0.1]]]]), labels=torch.tensor([[[1, 1]]]))
+        >>> result = meter.compute()
+        >>> round(result.ece, 6), round(result.gap, 6)
+        (0.4, 0.4)
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        bins: int = 15,
+        mask: Mask | Tensor = "label_foreground",
+        threshold: float = 1e-3,
+        ignore_index: int | None = None,
+    ) -> None:
+        if num_classes < 2:
+            raise InputError(f"num_classes must be at least 2; got {num_classes!r}")
+        if isinstance(mask, Tensor):
+            _check_mask(mask)
+        elif mask not in MASKS:
+            raise one_of("mask", mask, (*MASKS, "a boolean tensor"))
+        self.num_classes, self.mask, self.ignore_index = num_classes, mask, ignore_index
+        self.cells = Cells(bins, threshold)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything counted so far."""
+        self._tally: Tally | None = None
+        self._tops: list[Top] | None = []
+        self._offered = 0
+
+    @property
+    def mask_name(self) -> str:
+        """The mask's name, ``"custom"`` for a tensor."""
+        return "custom" if isinstance(self.mask, Tensor) else self.mask
+
+    @torch.no_grad()
+    def update(
+        self,
+        *,
+        labels: Tensor,
+        logits: Tensor | None = None,
+        probabilities: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> None:
+        """Count a batch.
+
+        A volume goes in as one item with three spatial dimensions, or as a batch of slices: the numbers differ only
+        in ``by_region``, whose neighbourhoods are then two-dimensional.
+
+        Args:
+            labels: Integers, ``(B, *S)`` or ``(B, 1, *S)``, on the same device.
+            logits: ``(B, K, *S)``, any floating-point type; or
+            probabilities: the same, summing to 1 over the classes.
+            mask: Boolean, broadcasting to the labels; takes the place of the meter's own mask.
+        """
+        if (logits is None) == (probabilities is None):
+            raise InputError(
+                "update takes either logits or probabilities; got " + ("neither" if logits is None else "both")
+            )
+        scores = logits if logits is not None else probabilities
+        assert scores is not None
+        scores, labels = scores.detach(), self._check(scores, labels)
+        keep = self._keep(scores, labels, mask)
+        record = self._tops is not None and self._offered + labels.numel() <= EXACT_VOXELS
+        batch, tops = Tally.zeros(self.num_classes, self.cells, scores.device), []
+        if self.num_classes < 256 and (self.ignore_index is None or 0 <= self.ignore_index < 256):
+            labels = labels.clamp(0, 255).to(torch.uint8) if labels.dtype != torch.uint8 else labels
+        for item, (image, target) in enumerate(zip(scores, labels, strict=True)):
+            region = region_map(target.unsqueeze(0), ignore_index=self.ignore_index)
+            voxels = Voxels(
+                image.reshape(self.num_classes, -1),
+                target.reshape(-1),
+                region.view(-1),
+                None if keep is None else keep[item].reshape(-1),
+            )
+            tops += tally(voxels, batch, self.cells, logits is not None, record)
+        if scores.device.type == "cpu":
+            self._refuse_invalid(batch)
+        self._add(batch, tops if record else None, labels.numel())
+
+    def compute(self, sync: bool = False) -> CalibrationResult:
+        """The statistics of everything counted so far; NaN where nothing was.
+
+        Args:
+            sync: First add up the meters of all processes of the default ``torch.distributed`` group.
+        """
+        meter = self.reduced() if sync else self
+        counted = meter._tally or Tally.zeros(self.num_classes, self.cells, torch.device("cpu"))
+        self._refuse_invalid(counted)
+        tops = None if meter._tops is None else [Top(*(part.cpu() for part in top)) for top in meter._tops]
+        return result(Tally(*(part.cpu() for part in counted)), self.cells, self.mask_name, tops)
+
+    def merge(self, other: CalibrationMeter) -> None:
+        """Add what another meter has counted, on whatever device; it must have been made with the same arguments."""
+        mine, theirs = self._arguments(), other._arguments()
+        if mine != theirs:
+            raise InputError(f"meters of different arguments cannot be merged: {mine} and {theirs}")
+        if other._tally is not None:
+            self._add(other._tally, other._tops, other._offered)
+
+    def reduced(self) -> CalibrationMeter:
+        """A meter that holds what all processes of the default ``torch.distributed`` group have counted.
+
+        Every process must call it. Without an initialised group it is the meter itself.
+        """
+        import torch.distributed as dist
+
+        if not (dist.is_available() and dist.is_initialized()):
+            return self
+        gathered: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(gathered, self.state())
+        total = self._empty_copy()
+        for state in gathered:
+            part = self._empty_copy()
+            part.load_state(state)
+            total.merge(part)
+        return total
+
+    def state(self) -> dict[str, Any]:
+        """What was counted, as CPU tensors: enough to go on elsewhere with :meth:`load_state`."""
+        counted = None if self._tally is None else [part.cpu() for part in self._tally]
+        tops = None if self._tops is None else [[part.cpu() for part in top] for top in self._tops]
+        return {"arguments": self._arguments(), "tally": counted, "tops": tops, "offered": self._offered}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over a :meth:`state`, replacing what was counted."""
+        if state["arguments"] != self._arguments():
+            raise InputError(f"the state is of a meter with {state['arguments']}; this one has {self._arguments()}")
+        self._tally = None if state["tally"] is None else Tally(*(part.clone() for part in state["tally"]))
+        self._tops = None if state["tops"] is None else [Top(*top) for top in state["tops"]]
+        self._offered = state["offered"]
+
+    def _add(self, counted: Tally, tops: list[Top] | None, offered: int) -> None:
+        if self._tally is None:
+            self._tally = Tally.zeros(self.num_classes, self.cells, counted.counts.device)
+        self._tally.add_(counted)
+        self._offered += offered
+        kept = self._tops is not None and tops is not None and self._offered <= EXACT_VOXELS
+        self._tops = [*self._tops, *tops] if kept else None  # type: ignore[misc]
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return self.num_classes, self.cells.bins, self.mask_name, self.cells.threshold, self.ignore_index
+
+    def _empty_copy(self) -> CalibrationMeter:
+        return CalibrationMeter(self.num_classes, self.cells.bins, self.mask, self.cells.threshold, self.ignore_index)
+
+    def _check(self, scores: Tensor, labels: Tensor) -> Tensor:
+        if not scores.is_floating_point() or scores.ndim not in (4, 5) or scores.shape[1] != self.num_classes:
+            raise InputError(
+                f"logits and probabilities must be floating point of shape (B, {self.num_classes}, H, W) or "
+                f"(B, {self.num_classes}, D, H, W); got {scores.dtype} of shape {tuple(scores.shape)}"
+            )
+        if labels.is_floating_point() or labels.is_complex():
+            raise InputError(f"labels must hold integers; got dtype {labels.dtype}")
+        if labels.ndim == scores.ndim and labels.shape[1] == 1:
+            labels = labels.squeeze(1)
+        shape = (scores.shape[0], *scores.shape[2:])
+        if labels.shape != shape:
+            raise InputError(f"labels must have shape {shape} to match the scores; got {tuple(labels.shape)}")
+        if labels.device != scores.device:
+            raise InputError(f"labels must be on the device of the scores, {scores.device}; got {labels.device}")
+        labels = labels.detach()
+        return labels.to(torch.uint8) if labels.dtype == torch.bool else labels
+
+    def _keep(self, scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Boolean ``(B, *S)`` of the voxels that count, None for all."""
+        chosen = self.mask if mask is None else mask
+        keep: Tensor | None = None
+        if isinstance(chosen, Tensor):
+            _check_mask(chosen)
+            chosen = chosen.to(labels.device)
+            chosen = chosen.squeeze(1) if chosen.ndim == scores.ndim and chosen.shape[1] == 1 else chosen
+            try:
+                keep = chosen.expand(labels.shape)
+            except RuntimeError:
+                raise InputError(f"mask must broadcast to {tuple(labels.shape)}; got {tuple(chosen.shape)}") from None
+        elif chosen != "all":
+            if chosen != "predicted_foreground":
+                keep = labels != 0
+            if chosen != "label_foreground":
+                predicted = scores[:, 0] < scores[:, 1:].amax(1)
+                keep = predicted if keep is None else keep | predicted
+        if self.ignore_index is None:
+            return keep
+        known = labels != self.ignore_index
+        return known if keep is None else keep & known
+
+    def _refuse_invalid(self, counted: Tally) -> None:
+        number = int(counted.invalid)
+        if number:
+            raise InputError(
+                f"{number} voxels of the mask hold a label outside 0..{self.num_classes - 1}, or scores that are not "
+                "finite, or probabilities that are negative or do not sum to 1"
+            )
+
+
+def _check_mask(mask: Tensor) -> None:
+    if mask.dtype != torch.bool:
+        raise InputError(f"a mask tensor must be boolean; got dtype {mask.dtype}")

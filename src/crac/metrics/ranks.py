@@ -1,0 +1,153 @@
+"""Which of several methods is better, and whether that is more than chance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crac.errors import InputError, one_of, require
+
+__all__ = ["Interval", "Test", "friedman_rank", "friedman_test", "nemenyi", "paired_bootstrap", "ranks"]
+
+Floats = NDArray[np.float64]
+Ties = Literal["min", "average"]
+
+
+class Test(NamedTuple):
+    """A test statistic and the probability of one as large by chance."""
+
+    statistic: float
+    p_value: float
+
+
+class Interval(NamedTuple):
+    """An estimate with its confidence interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def ranks(table: ArrayLike, higher_is_better: bool | Sequence[bool], ties: Ties = "min") -> Floats:
+    """Rank of every method in every setting, 1 the best.
+
+    Args:
+        table: ``(methods, settings)``: one column per metric and data set.
+        higher_is_better: For all columns, or for each.
+        ties: What equal values get: ``"min"``, the best of the ranks they share (the paper's), or their
+            ``"average"``.
+    """
+    from scipy.stats import rankdata
+
+    values = np.asarray(table, dtype=np.float64)
+    if values.ndim != 2 or 0 in values.shape:
+        raise InputError(f"table must have shape (methods, settings); got {values.shape}")
+    if np.isnan(values).any():
+        raise InputError("table must not hold NaN; leave out settings that not every method has")
+    if ties not in ("min", "average"):
+        raise one_of("ties", ties, ("min", "average"))
+    better = np.asarray(higher_is_better, dtype=bool)
+    if better.ndim and better.shape != values.shape[1:]:
+        raise InputError(f"higher_is_better must be one value or {values.shape[1]}, one per column; got {better.size}")
+    ranked: Floats = rankdata(np.where(better, -values, values), method=ties, axis=0)
+    return ranked
+
+
+def friedman_rank(table: ArrayLike, higher_is_better: bool | Sequence[bool], ties: Ties = "min") -> Floats:
+    """Mean rank of every method over all settings; lower is better.
+
+    Args:
+        table: ``(methods, settings)``: one column per metric and data set.
+        higher_is_better: For all columns, or for each.
+        ties: What equal values get: ``"min"``, the best of the ranks they share (the paper's), or their
+            ``"average"``.
+
+    Example:
+        >>> friedman_rank([[0.9, 2.0], [0.8, 1.0]], higher_is_better=[True, False])
+        array([1.5, 1.5])
+    """
+    return np.asarray(ranks(table, higher_is_better, ties).mean(axis=1))
+
+
+def friedman_test(table: ArrayLike) -> Test:
+    """Friedman's chi-square test that all methods perform alike.
+
+    Args:
+        table: ``(methods, settings)``, at least 3 methods; whether higher or lower is better must be the same in every
+            column, or the table be :func:`ranks`.
+    """
+    from scipy.stats import friedmanchisquare
+
+    values = _methods(table, 3)
+    statistic, p_value = friedmanchisquare(*values)
+    return Test(float(statistic), float(p_value))
+
+
+def nemenyi(table: ArrayLike) -> Floats:
+    """Nemenyi's post-hoc test: for each pair of methods, the probability that their ranks differ by chance.
+
+    Args:
+        table: As for :func:`friedman_test`.
+
+    Returns:
+        ``(methods, methods)`` p-values, 1 on the diagonal.
+    """
+    posthocs = require("scikit_posthocs")
+    return np.asarray(posthocs.posthoc_nemenyi_friedman(_methods(table, 3).T), dtype=np.float64)
+
+
+def paired_bootstrap(
+    first: ArrayLike,
+    second: ArrayLike,
+    statistic: Callable[[Floats], Any] | None = None,
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> Interval:
+    """How much two methods differ on the same volumes, with a percentile interval over resampled volumes.
+
+    Args:
+        first: ``(volumes,)`` values of one method; volumes where either is NaN are left out.
+        second: ``(volumes,)`` values of the other, in the same order.
+        statistic: Function of the differences ``first - second`` along the last axis; the mean if not given.
+        confidence: Coverage of the interval.
+        resamples: Number of times the volumes are drawn with replacement.
+        seed: Of the drawing.
+
+    Example:
+        >>> paired_bootstrap([0.9, 0.8, 0.7], [0.8, 0.7, 0.6]).estimate.__round__(6)
+        0.1
+    """
+    one, two = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if one.ndim != 1 or one.shape != two.shape:
+        raise InputError(f"first and second must hold one value per volume each; got shapes {one.shape}, {two.shape}")
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence must lie between 0 and 1; got {confidence!r}")
+    difference = one - two
+    difference = difference[~np.isnan(difference)]
+    if difference.size == 0:
+        raise InputError("first and second have no volume on which both hold a number")
+    measure = statistic or (lambda values: values.mean(axis=-1))
+    generator = np.random.default_rng(seed)
+    drawn = [
+        np.atleast_1d(measure(difference[generator.integers(difference.size, size=(part, difference.size))]))
+        for part in _parts(resamples, max(1, 2**22 // difference.size))
+    ]
+    low, high = np.quantile(np.concatenate(drawn), [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(float(measure(difference)), float(low), float(high))
+
+
+def _parts(total: int, size: int) -> list[int]:
+    return [min(size, total - start) for start in range(0, total, size)]
+
+
+def _methods(table: ArrayLike, least: int) -> Floats:
+    values = np.asarray(table, dtype=np.float64)
+    if values.ndim != 2 or values.shape[0] < least or values.shape[1] < 2:
+        raise InputError(f"table must have at least {least} methods and 2 settings; got shape {values.shape}")
+    if np.isnan(values).any():
+        raise InputError("table must not hold NaN; leave out settings that not every method has")
+    return values

@@ -1,0 +1,165 @@
+"""How well two segmentations agree: overlap and surface distances."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from crac.errors import InputError, one_of
+from crac.functional.surface import surface_distances
+
+__all__ = ["Empty", "average_surface_distance", "dice", "hd95", "surface_dice"]
+
+Empty = Literal["nan", "zero", "diagonal"] | float
+Array = Tensor | NDArray[Any]
+
+
+def dice(prediction: Array, labels: Array, num_classes: int, empty: Literal["nan"] | float = "nan") -> Tensor:
+    """Dice coefficient of every class, background included.
+
+    Args:
+        prediction: Integers ``0..K-1`` of any shape.
+        labels: Integers of the same shape.
+        num_classes: ``K``.
+        empty: The value of a class that neither holds: ``"nan"`` or a number.
+
+    Returns:
+        ``(K,)`` in ``float64``.
+
+    Example:
+        >>> dice(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 1]), num_classes=2)
+        tensor([0.6667, 0.6667], dtype=torch.float64)
+    """
+    first, second = torch.as_tensor(prediction), torch.as_tensor(labels)
+    if first.shape != second.shape:
+        raise InputError(
+            f"prediction and labels must have the same shape; got {tuple(first.shape)} and {tuple(second.shape)}"
+        )
+    for name, values in (("prediction", first), ("labels", second)):
+        if values.is_floating_point():
+            raise InputError(f"{name} must hold integers; got dtype {values.dtype}")
+        if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < num_classes:
+            raise InputError(f"{name} must lie in 0..{num_classes - 1}; got {int(values.min())}..{int(values.max())}")
+    pairs = torch.bincount(first.reshape(-1).long() * num_classes + second.reshape(-1), minlength=num_classes**2)
+    table = pairs.view(num_classes, num_classes).double()
+    total = table.sum(0) + table.sum(1)
+    return torch.where(total > 0, 2 * table.diagonal() / total, float(empty))
+
+
+def hd95(
+    prediction: Array,
+    labels: Array,
+    spacing: Sequence[float],
+    definition: Literal["pooled", "directed_max"] = "pooled",
+    empty: Empty = "nan",
+) -> float:
+    """95th percentile of the Hausdorff distance between two masks.
+
+    Args:
+        prediction: Boolean mask of one class, 2-D or 3-D.
+        labels: Boolean mask of the same shape.
+        spacing: Size of a voxel along each axis; ones give the distance in voxels.
+        definition: ``"pooled"``: the percentile of the distances both ways taken together, as in MedPy;
+            ``"directed_max"``: the larger of the two ways' percentiles, as in MONAI.
+        empty: What an empty mask gives: ``"nan"``; ``"zero"``; ``"diagonal"``, the length of the image's diagonal; or a
+            number. If both masks are empty they agree: 0 unless ``"nan"``.
+
+    Returns:
+        The distance in the unit of ``spacing``.
+    """
+    if definition not in ("pooled", "directed_max"):
+        raise one_of("definition", definition, ("pooled", "directed_max"))
+    distances = _distances(prediction, labels, spacing, empty)
+    if isinstance(distances, float):
+        return distances
+    if definition == "pooled":
+        return float(np.percentile(np.concatenate(distances), 95))
+    return float(max(np.percentile(part, 95) for part in distances))
+
+
+def average_surface_distance(
+    prediction: Array,
+    labels: Array,
+    spacing: Sequence[float],
+    definition: Literal["pooled", "directed_mean"] = "pooled",
+    empty: Empty = "nan",
+) -> float:
+    """Mean distance between the surfaces of two masks.
+
+    Args:
+        prediction: Boolean mask of one class, 2-D or 3-D.
+        labels: Boolean mask of the same shape.
+        spacing: Size of a voxel along each axis.
+        definition: ``"pooled"``: the mean of the distances both ways taken together, as in MONAI;
+            ``"directed_mean"``: the mean of the two ways' means, as in MedPy.
+        empty: As in :func:`hd95`.
+    """
+    if definition not in ("pooled", "directed_mean"):
+        raise one_of("definition", definition, ("pooled", "directed_mean"))
+    distances = _distances(prediction, labels, spacing, empty)
+    if isinstance(distances, float):
+        return distances
+    if definition == "pooled":
+        return float(np.concatenate(distances).mean())
+    return float(np.mean([part.mean() for part in distances]))
+
+
+def surface_dice(
+    prediction: Array,
+    labels: Array,
+    spacing: Sequence[float],
+    tolerance: float,
+    empty: Literal["nan", "zero"] | float = "nan",
+) -> float:
+    """Share of the two surfaces that lies within a tolerance of the other, surface voxels counted alike.
+
+    Args:
+        prediction: Boolean mask of one class, 2-D or 3-D.
+        labels: Boolean mask of the same shape.
+        spacing: Size of a voxel along each axis.
+        tolerance: In the unit of ``spacing``.
+        empty: What one empty mask gives: ``"nan"``, ``"zero"`` or a number. If both are empty: 1 unless ``"nan"``.
+    """
+    if not tolerance >= 0:
+        raise InputError(f"tolerance must be at least 0; got {tolerance!r}")
+    if isinstance(empty, str) and empty not in ("nan", "zero"):
+        raise one_of("empty", empty, ("nan", "zero", "a number"))
+    distances = _distances(prediction, labels, spacing, empty, agreement=1.0)
+    if isinstance(distances, float):
+        return distances
+    return float((np.concatenate(distances) <= tolerance).mean())
+
+
+def _distances(
+    prediction: Array, labels: Array, spacing: Sequence[float], empty: Empty, agreement: float = 0.0
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | float:
+    """The distances both ways, or the value the ``empty`` policy gives."""
+    masks = []
+    for name, values in (("prediction", prediction), ("labels", labels)):
+        mask = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+        if mask.dtype != np.bool_ or mask.ndim not in (2, 3):
+            raise InputError(f"{name} must be a boolean mask with 2 or 3 axes; got {mask.dtype} with {mask.ndim}")
+        masks.append(mask)
+    first, second = masks
+    if first.shape != second.shape:
+        raise InputError(f"prediction and labels must have the same shape; got {first.shape} and {second.shape}")
+    size = [float(length) for length in spacing]
+    if len(size) != first.ndim or not all(0 < length < math.inf for length in size):
+        raise InputError(f"spacing must be {first.ndim} positive numbers, one per axis; got {tuple(spacing)!r}")
+    if not (isinstance(empty, int | float) or empty in ("nan", "zero", "diagonal")):
+        raise one_of("empty", empty, ("nan", "zero", "diagonal", "a number"))
+    if first.any() and second.any():
+        return surface_distances(first, second, size)
+    if empty == "nan":
+        return math.nan
+    if not first.any() and not second.any():
+        return agreement
+    if empty == "diagonal":
+        return math.dist([0.0] * len(size), [length * number for length, number in zip(size, first.shape, strict=True)])
+    return 0.0 if empty == "zero" else float(empty)

@@ -1,0 +1,99 @@
+"""Ranks of the paper's two tables, tests against scipy, bootstrap against theory."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import crac
+from crac.errors import InputError
+from crac.metrics import friedman_test, nemenyi, paired_bootstrap, ranks
+
+# DSC, HD95, ECE, TACE on ACDC, then on FLARE; the printed Friedman rank (rows: FL ECP LS SVLS MbLS NACL BWCR CRaC).
+UNET = """
+.620 7.30 .153 .224   .834 6.65 .053 .145   7.88
+.782 4.44 .130 .151   .860 5.30 .037 .134   5.38
+.809 3.30 .083 .093   .860 5.33 .055 .050   4.88
+.824 2.81 .091 .138   .857 5.72 .039 .144   5.25
+.827 2.99 .103 .081   .836 5.75 .046 .041   5.25
+.854 2.93 .068 .073   .868 5.12 .033 .031   2.25
+.841 2.69 .051 .075   .848 5.39 .029 .059   3.13
+.877 1.72 .057 .058   .876 5.52 .029 .033   1.75
+"""
+NNUNET = """
+.874 1.60 .134 .136   .893 3.93 .039 .061   6.00
+.889 1.44 .067 .112   .873 5.85 .046 .131   6.00
+.891 1.35 .067 .066   .891 3.61 .062 .047   4.00
+.883 1.69 .059 .111   .894 4.02 .026 .115   5.13
+.886 1.46 .057 .052   .891 3.65 .031 .031   3.50
+.884 1.52 .056 .059   .896 3.34 .025 .026   2.50
+.864 1.82 .063 .079   .868 4.47 .041 .099   6.63
+.891 1.48 .052 .051   .895 3.24 .029 .029   1.88
+"""
+HIGHER = [True, False, False, False] * 2
+
+
+@pytest.mark.parametrize("text", [UNET, NNUNET], ids=["unet", "nnunet"])
+def test_the_papers_columns_to_the_printed_digits(text):
+    numbers = np.array([line.split() for line in text.split("\n") if line], dtype=float)
+    got = crac.friedman_rank(numbers[:, :-1], HIGHER)
+    half_up = np.floor(got * 100 + 0.5) / 100
+    np.testing.assert_allclose(half_up, numbers[:, -1], atol=1e-9)
+
+
+def test_ties():
+    table = [[1.0], [2.0], [2.0], [3.0]]
+    assert ranks(table, False, ties="min").ravel().tolist() == [1, 2, 2, 4]
+    assert ranks(table, False, ties="average").ravel().tolist() == [1, 2.5, 2.5, 4]
+    assert ranks(table, True).ravel().tolist() == [4, 2, 2, 1]
+
+
+def test_friedman_and_nemenyi_see_a_difference_that_is_there():
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(1, 30))
+    table = base + np.array([[0.0], [0.0], [2.0]]) + 0.1 * rng.normal(size=(3, 30))
+    test = friedman_test(table)
+    reference = stats.friedmanchisquare(*table)
+    assert test == pytest.approx((reference.statistic, reference.pvalue))
+    p = nemenyi(table)
+    assert p.shape == (3, 3)
+    np.testing.assert_allclose(p, p.T)
+    # The studentised range by hand: q = |mean rank difference| / sqrt(k (k + 1) / (6 n)), times sqrt(2).
+    mean = ranks(table, False, ties="average").mean(axis=1)
+    q = abs(mean[0] - mean[2]) / np.sqrt(3 * 4 / (6 * 30)) * np.sqrt(2)
+    assert p[0, 2] == pytest.approx(stats.studentized_range.sf(q, 3, np.inf), rel=1e-3, abs=1e-9)
+    assert p[0, 2] < 0.001 < 0.05 < p[0, 1]
+
+
+def test_paired_bootstrap_agrees_with_the_normal_interval_and_uses_the_pairing():
+    rng = np.random.default_rng(1)
+    hard = rng.normal(size=200)  # volumes differ far more than methods do
+    first, second = hard + 0.1 + 0.05 * rng.normal(size=200), hard + 0.05 * rng.normal(size=200)
+    interval = paired_bootstrap(first, second)
+    difference = first - second
+    error = difference.std(ddof=1) / np.sqrt(200)
+    assert interval.estimate == pytest.approx(difference.mean())
+    assert interval.low == pytest.approx(difference.mean() - 1.96 * error, abs=0.15 * error)
+    assert interval.high == pytest.approx(difference.mean() + 1.96 * error, abs=0.15 * error)
+    assert interval == paired_bootstrap(first, second)
+    with_gap = np.append(first, np.nan), np.append(second, 1.0)
+    assert paired_bootstrap(*with_gap) == interval
+    median = paired_bootstrap(first, second, statistic=lambda values: np.median(values, axis=-1))
+    assert median.estimate == pytest.approx(np.median(difference))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: crac.friedman_rank([1.0, 2.0], True), "methods, settings"),
+        (lambda: crac.friedman_rank([[1.0, np.nan]], True), "NaN"),
+        (lambda: crac.friedman_rank([[1.0, 2.0]], [True]), "one per column"),
+        (lambda: crac.friedman_rank([[1.0, 2.0]], True, ties="max"), "min, average"),
+        (lambda: friedman_test([[1.0, 2.0], [2.0, 3.0]]), "at least 3"),
+        (lambda: paired_bootstrap([1.0], [1.0, 2.0]), "one value per volume"),
+        (lambda: paired_bootstrap([np.nan], [1.0]), "no volume"),
+        (lambda: paired_bootstrap([1.0], [1.0], confidence=95), "confidence"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
