@@ -59,7 +59,7 @@ def test_the_outer_step_is_the_validation_set_seen_by_the_trained_network(
 
 
 def test_best_is_the_epoch_with_the_highest_dice_and_scores_are_right(small: Any, tmp_path: Path, store: Store) -> None:
-    result = train(small(epochs=6, method="ce", learning_rate=0.01, batch_size=4), tmp_path / "run")
+    result = train(small(epochs=6, method="ce", backbone="nnunet", learning_rate=0.01), tmp_path / "run")
     dice = [row["dice"] for row in result.history]
     assert len(set(dice)) > 2
     best = json.loads((tmp_path / "run" / "best.json").read_text())

@@ -36,7 +36,7 @@ class Prediction:
     @property
     def labels(self) -> NDArray[np.uint8]:
         """Most probable class, ``(X, Y, Z)``."""
-        return self.probabilities.argmax(0).astype(np.uint8)
+        return np.asarray(self.probabilities.argmax(0), dtype=np.uint8)
 
     @property
     def confidence(self) -> NDArray[np.float32]:
@@ -131,7 +131,9 @@ class Model:
 
     def predict_prepared(self, image: Tensor) -> Tensor:
         """Probabilities ``(K, D, H, W)`` of an image ``(C, D, H, W)`` that was prepared with the model's recipe."""
-        network = sliding_window(self.network, self.card.patch_size, self.batch_size) if self.card.dims == 3 else self.network
+        network = (
+            sliding_window(self.network, self.card.patch_size, self.batch_size) if self.card.dims == 3 else self.network
+        )
         try:
             return volume_probabilities(network, image.to(self.device), self.card.dims, self.batch_size, self.flips)
         except torch.OutOfMemoryError as error:
@@ -151,5 +153,7 @@ def _device(name: str) -> torch.device:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"device must be auto, cpu or an available device such as cuda:0; got {name!r} ({reason})") from error
+        raise InputError(
+            f"device must be auto, cpu or an available device such as cuda:0; got {name!r} ({reason})"
+        ) from error
     return device

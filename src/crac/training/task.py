@@ -25,7 +25,7 @@ from crac.training.validation import Volumes, validate
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
-__all__ = ["Task", "prepare_task"]
+__all__ = ["Task", "model_card", "prepare_task"]
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,14 @@ def region_names(regions: int) -> list[str]:
     return ["inner", "outer"] if regions == 2 else [f"region{number}" for number in range(regions)]
 
 
+def model_card(config: TrainConfig, store: Store) -> ModelCard:
+    """What the network of a training will be."""
+    return ModelCard.of(store, config.backbone, config.width, config.dims or store.manifest.dims, config.patch_size)
+
+
 def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split, run: RunFolder) -> tuple[Task, State]:
     """Build everything, and go back to the run's last checkpoint if it has one."""
-    card = ModelCard.of(store, config.backbone, config.width, config.dims or store.manifest.dims, config.patch_size)
+    card = model_card(config, store)
     device, layout = fabric.device, memory_format(config, card.dims)
     torch.manual_seed(config.seed)
     network = card.build().to(device).to(memory_format=layout)  # type: ignore[call-overload]

@@ -20,7 +20,7 @@ from crac.training.interrupt import Interrupt
 from crac.training.log import Log
 from crac.training.plots import plot_multipliers
 from crac.training.run import RunFolder
-from crac.training.task import prepare_task
+from crac.training.task import model_card, prepare_task
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -60,7 +60,9 @@ def train(config: TrainConfig, out: str | Path) -> Result:
     """
     config = config.model_copy(update={"data": config.data.absolute()})  # a run may be resumed from anywhere
     store, split = _data(config)
-    build_loss(config.method, store.num_classes, **config.method_options)  # a bad option is found before any work
+    # Settings that only the store can prove wrong are found before anything is written.
+    build_loss(config.method, store.num_classes, **config.method_options)
+    model_card(config, store)
     fabric = start_fabric(config)
     _on_first(fabric, lambda: RunFolder.create(out, config, split))
     return _go_on(fabric, RunFolder(out), config, store, split)
