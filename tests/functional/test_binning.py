@@ -1,5 +1,7 @@
 """Cells cut where they should, and equal-mass errors agree with sorting."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -82,7 +84,7 @@ def test_quantile_error_follows_the_released_definition(number):
     hits = (rng.uniform(size=number) < 0.8).astype(float)
     edges = np.interp(np.linspace(0, number, 16), np.arange(number), np.sort(confidence))
     expected = 0.0
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in itertools.pairwise(edges):
         inside = (confidence > low) & (confidence <= high)
         expected += abs((confidence[inside] - hits[inside]).sum()) / number
     got = float(quantile_error(torch.tensor(confidence), torch.tensor(hits), 15))

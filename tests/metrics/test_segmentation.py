@@ -6,13 +6,13 @@ import medpy.metric.binary as medpy
 import numpy as np
 import pytest
 import torch
-from conftest import golden
 from hypothesis import given
 from hypothesis import strategies as st
 from monai.metrics import compute_average_surface_distance, compute_hausdorff_distance, compute_surface_dice
 from scipy import ndimage
 
 import crac
+from conftest import golden
 from crac.errors import InputError
 from crac.functional.surface import bounding_box, surface
 from crac.metrics import average_surface_distance, surface_dice
@@ -42,10 +42,10 @@ def test_against_medpy_and_monai(shape, seed):
     monai = compute_hausdorff_distance(*both, include_background=True, percentile=95, spacing=spacing)
     assert crac.hd95(prediction, labels, spacing, definition="directed_max") == pytest.approx(float(monai), abs=1e-4)
 
-    assd = average_surface_distance(prediction, labels, spacing, definition="directed_mean")
+    assd = average_surface_distance(prediction, labels, spacing)
     assert assd == pytest.approx(medpy.assd(prediction, labels, spacing), abs=1e-6)
     monai = compute_average_surface_distance(*both, include_background=True, symmetric=True, spacing=spacing)
-    assert average_surface_distance(prediction, labels, spacing) == pytest.approx(float(monai), abs=1e-4)
+    assert assd == pytest.approx(float(monai), abs=1e-4)
 
     for tolerance in (0.0, 1.0, 2.5):
         monai = compute_surface_dice(*both, [tolerance], include_background=True, spacing=spacing)
@@ -134,7 +134,7 @@ MASK = np.ones((3, 4), dtype=bool)
         (lambda: crac.hd95(MASK, MASK, (1, 1), empty="none"), "nan, zero, diagonal"),
         (lambda: crac.hd95(MASK, MASK.astype(int), (1, 1)), "boolean"),
         (lambda: crac.hd95(MASK, MASK[:2], (1, 1)), "same shape"),
-        (lambda: average_surface_distance(MASK, MASK, (1, 1), definition="max"), "directed_mean"),
+        (lambda: average_surface_distance(MASK, MASK, (1, 1, 1)), "spacing"),
         (lambda: surface_dice(MASK, MASK, (1, 1), -1), "tolerance"),
         (lambda: surface_dice(MASK, MASK, (1, 1), 1, empty="diagonal"), "nan, zero"),
         (lambda: crac.dice(np.array([0, 3]), np.array([0, 1]), 3), "0..2"),

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 
 from crac._version import __version__
-from crac.cli import doctor, prepare, train
+from crac.cli import doctor, evaluate, prepare, train
 from crac.errors import InputError
 
-COMMANDS = (doctor, prepare, train)
+COMMANDS = (prepare, train, evaluate, doctor)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -8,8 +8,6 @@ import os
 import sys
 import time
 
-from crac.errors import InputError
-
 EXAMPLE = """examples:
   crac prepare acdc ACDC/training acdc-store
   crac prepare flare FLARE21 flare-store
@@ -61,10 +59,6 @@ def run(args: argparse.Namespace) -> int:
     from crac.data import prepare
     from crac.progress import track
 
-    for option, least in (("spacing", 0.0), ("crop", 0)):
-        values = getattr(args, option)
-        if values is not None and not all(least < value < 10_000 for value in values):
-            raise InputError(f"--{option} must be three numbers above 0 and below 10000; got {values}")
     start = time.perf_counter()
     try:
         store = prepare(

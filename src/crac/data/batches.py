@@ -125,8 +125,8 @@ class Batches:
         for number in range(len(self)):
             chosen = share[number * self.batch_size : (number + 1) * self.batch_size]
             images, labels = self._gather(chosen, places)
-            images = images.to(self.device, non_blocking=True).float()
-            labels = labels.to(self.device, non_blocking=True).long()
+            images = images.to(self.device).float()
+            labels = labels.to(self.device).long()
             if self.augment is not None:
                 seed = np.random.SeedSequence((self.seed, self.epoch, number, self.rank))
                 images, labels = self.augment(images, labels, int(seed.generate_state(1)[0]))

@@ -100,7 +100,9 @@ def write(path: Path, array: NDArray[Any], like: Volume) -> None:
     # The temporary name keeps the ending: nibabel chooses the compression by it.
     partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
     try:
-        nib.Nifti1Image(array, like.affine, header).to_filename(partial)
+        # NIfTI-2 stores its affine in double precision, which NIfTI-1 would round.
+        kind = nib.Nifti2Image if isinstance(header, nib.Nifti2Header) else nib.Nifti1Image
+        kind(array, like.affine, header).to_filename(partial)
         partial.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):

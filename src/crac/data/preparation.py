@@ -23,7 +23,7 @@ from crac.data.files import write_text
 from crac.data.inspection import Inspection, inspect_case
 from crac.data.parallel import Workers
 from crac.data.recipe import Intensity, Recipe
-from crac.data.recipes import acdc_recipe, flare_recipe, spacing_recipe
+from crac.data.recipes import acdc_recipe, change_recipe, flare_recipe, spacing_recipe
 from crac.data.sources import SOURCES, RawCase, Source
 from crac.data.store import FORMAT, Case, Manifest, Store
 from crac.data.work import FINGERPRINT, RECORDS, prepare_case
@@ -67,16 +67,14 @@ def prepare(
         raise one_of("layout", layout, SOURCES)
     if layout == "acdc" and (spacing or crop):
         raise InputError("spacing and crop cannot be set for acdc, whose recipe has fixed sizes")
+    changes = {key: value for key, value in (("spacing", spacing), ("crop", crop)) if value is not None}
+    change_recipe(flare_recipe(), changes)  # says no to bad values before the long work
     _check_target(target)
     source = SOURCES[layout](raw)
     with Workers(jobs) as workers:
         found = _inspect(source, workers, track)
         dims = dims or (3 if layout == "nnunet" else 2)
-        recipe = _choose_recipe(layout, source, found, dims)
-        if spacing or crop:
-            name = f"{recipe.name} (changed)"
-            changed = {"name": name, "spacing": spacing or recipe.spacing, "crop": crop or recipe.crop}
-            recipe = Recipe.model_validate(recipe.model_dump() | changed)
+        recipe = change_recipe(_choose_recipe(layout, source, found, dims), changes)
         return _write(source, found, recipe, dims, target, workers, track)
 
 
@@ -114,6 +112,7 @@ def _write(
         work.rename(target)
     except (OSError, InputError) as error:
         # A full disk is not helped by what we leave on it. An interrupted run, by contrast, can be continued.
+        workers.close()
         shutil.rmtree(work, ignore_errors=True)
         if isinstance(error, InputError):
             raise

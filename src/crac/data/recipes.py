@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
+from crac.data.files import describe
 from crac.data.recipe import Intensity, Recipe
+from crac.errors import InputError
 
-__all__ = ["acdc_recipe", "flare_recipe", "spacing_recipe"]
+__all__ = ["acdc_recipe", "change_recipe", "flare_recipe", "spacing_recipe"]
 
 
 def acdc_recipe() -> Recipe:
@@ -66,3 +70,13 @@ def spacing_recipe(
         crop=crop,
         intensity=intensity,
     )
+
+
+def change_recipe(recipe: Recipe, changes: Mapping[str, object]) -> Recipe:
+    """The recipe with other constants, whose name then says so."""
+    if not changes:
+        return recipe
+    try:
+        return Recipe.model_validate(recipe.model_dump() | {"name": f"{recipe.name} (changed)"} | dict(changes))
+    except ValidationError as error:
+        raise InputError(describe(error)) from error

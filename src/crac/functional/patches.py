@@ -84,7 +84,10 @@ def weighted_patches(values: Tensor, dims: int, weights: Sequence[float]) -> Ten
     return values
 
 
-def one_hot(labels: Tensor, num_classes: int) -> Tensor:
-    """Boolean ``(B, K, *S)`` from integers ``(B, *S)``; labels outside ``0..K-1`` belong to no class."""
+def one_hot(labels: Tensor, num_classes: int, ignore_index: int | None = None) -> Tensor:
+    """Boolean ``(B, K, *S)`` from integers ``(B, *S)``; ignored pixels, and other labels, belong to no class."""
     classes = torch.arange(num_classes, device=labels.device, dtype=labels.dtype)
-    return labels.unsqueeze(1) == classes.view(1, -1, *[1] * (labels.ndim - 1))
+    out = labels.unsqueeze(1) == classes.view(1, -1, *[1] * (labels.ndim - 1))
+    if ignore_index is not None and 0 <= ignore_index < num_classes:
+        out[:, ignore_index] = False
+    return out

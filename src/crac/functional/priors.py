@@ -44,7 +44,7 @@ def neighbourhood_proportions(
     # Counting in bytes moves a quarter of the memory that floats would.
     dtype = torch.uint8 if size < 256 else torch.int32
     padded = pad(labels, dims, radius, border)
-    count = running(operator.add, one_hot(padded, num_classes).to(dtype), dims, radius)
+    count = running(operator.add, one_hot(padded, num_classes, ignore_index).to(dtype), dims, radius)
     if ignore_index is None:
         return count.float().mul_(1 / size)
     known = running(operator.add, (padded != ignore_index).to(dtype), dims, radius)

@@ -157,7 +157,7 @@ class SegmentationLoss(nn.Module):
     def _dice(self, logits: Tensor, labels: Tensor) -> Tensor:
         """One minus the soft Dice of the foreground classes, pooled over the batch."""
         probabilities = logits.softmax(1)
-        truth = one_hot(labels, self.num_classes)
+        truth = one_hot(labels, self.num_classes, self.ignore_index)
         valid = self.valid(labels)
         if valid is not None:
             probabilities = torch.where(valid.unsqueeze(1), probabilities, 0)

@@ -58,7 +58,7 @@ class ConsistencyLoss(SegmentationLoss):
         """Weight of every pixel, ``(B, *S)``: the largest over the foreground classes."""
         dims = check_labels(labels)
         return boundary_weights(
-            one_hot(labels, self.num_classes)[:, 1:], dims, self.reach, self.largest, self.smallest
+            one_hot(labels, self.num_classes, self.ignore_index)[:, 1:], dims, self.reach, self.largest, self.smallest
         ).amax(1)
 
     def consistency(self, logits: Tensor, other: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -42,8 +42,8 @@ class SpatialLabelSmoothingLoss(SegmentationLoss):
         profile = [math.exp(-((x / self.sigma) ** 2) / 2) for x in range(-self.radius, self.radius + 1)]
         neighbours = sum(profile) ** dims - 1  # the Gaussian is 1 at its centre
         padded = pad(labels, dims, self.radius, "replicate")
-        hard = one_hot(labels, self.num_classes)
-        blurred = weighted_patches(one_hot(padded, self.num_classes).float(), dims, profile)
+        hard = one_hot(labels, self.num_classes, self.ignore_index)
+        blurred = weighted_patches(one_hot(padded, self.num_classes, self.ignore_index).float(), dims, profile)
         # The kernel is blur + (neighbours - 1) at the centre; its total is twice the neighbours' sum.
         smooth = (blurred + (neighbours - 1) * hard) / (2 * neighbours)
         if self.ignore_index is None:

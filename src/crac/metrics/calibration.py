@@ -104,10 +104,12 @@ class CalibrationMeter:
         keep = self._keep(scores, labels, mask)
         record = self._tops is not None and self._offered + labels.numel() <= EXACT_VOXELS
         batch, tops = Tally.zeros(self.num_classes, self.cells, scores.device), []
-        if self.num_classes < 256 and (self.ignore_index is None or 0 <= self.ignore_index < 256):
-            labels = labels.clamp(0, 255).to(torch.uint8) if labels.dtype != torch.uint8 else labels
         for item, (image, target) in enumerate(zip(scores, labels, strict=True)):
-            region = region_map(target.unsqueeze(0), ignore_index=self.ignore_index)
+            # A byte per label where it can hold them: the region map is bound by memory.
+            small = self.ignore_index is None and self.num_classes <= 256
+            region = region_map(
+                (target.to(torch.uint8) if small else target).unsqueeze(0), ignore_index=self.ignore_index
+            )
             voxels = Voxels(
                 image.reshape(self.num_classes, -1),
                 target.reshape(-1),
@@ -158,17 +160,19 @@ class CalibrationMeter:
         return total
 
     def state(self) -> dict[str, Any]:
-        """What was counted, as CPU tensors: enough to go on elsewhere with :meth:`load_state`."""
-        counted = None if self._tally is None else [part.cpu() for part in self._tally]
-        tops = None if self._tops is None else [[part.cpu() for part in top] for top in self._tops]
+        """What was counted, as NumPy arrays: enough to go on elsewhere with :meth:`load_state`."""
+        counted = None if self._tally is None else [part.cpu().numpy() for part in self._tally]
+        tops = None if self._tops is None else [[part.cpu().numpy() for part in top] for top in self._tops]
         return {"arguments": self._arguments(), "tally": counted, "tops": tops, "offered": self._offered}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Take over a :meth:`state`, replacing what was counted."""
         if state["arguments"] != self._arguments():
             raise InputError(f"the state is of a meter with {state['arguments']}; this one has {self._arguments()}")
-        self._tally = None if state["tally"] is None else Tally(*(part.clone() for part in state["tally"]))
-        self._tops = None if state["tops"] is None else [Top(*top) for top in state["tops"]]
+        self._tally = None if state["tally"] is None else Tally(*(torch.tensor(part) for part in state["tally"]))
+        self._tops = (
+            None if state["tops"] is None else [Top(*(torch.tensor(part) for part in top)) for top in state["tops"]]
+        )
         self._offered = state["offered"]
 
     def _add(self, counted: Tally, tops: list[Top] | None, offered: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,10 +14,22 @@ from torch import Tensor
 from crac.errors import InputError, one_of
 from crac.functional.surface import surface_distances
 
-__all__ = ["Empty", "average_surface_distance", "dice", "hd95", "surface_dice"]
+__all__ = [
+    "Definition",
+    "Empty",
+    "SurfaceScores",
+    "average_surface_distance",
+    "dice",
+    "hd95",
+    "surface_dice",
+    "surface_scores",
+]
 
 Empty = Literal["nan", "zero", "diagonal"] | float
+Definition = Literal["pooled", "directed_max"]
+DEFINITIONS = ("pooled", "directed_max")
 Array = Tensor | NDArray[Any]
+Distances = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def dice(prediction: Array, labels: Array, num_classes: int, empty: Literal["nan"] | float = "nan") -> Tensor:
@@ -52,11 +64,42 @@ def dice(prediction: Array, labels: Array, num_classes: int, empty: Literal["nan
     return torch.where(total > 0, 2 * table.diagonal() / total, float(empty))
 
 
+class SurfaceScores(NamedTuple):
+    """What is measured between the surfaces of two masks."""
+
+    hd95: float
+    average_surface_distance: float
+    surface_dice: float
+
+
+def surface_scores(
+    prediction: Array,
+    labels: Array,
+    spacing: Sequence[float],
+    tolerance: float = 1.0,
+    definition: Definition = "pooled",
+    empty: Empty = "nan",
+) -> SurfaceScores:
+    """:func:`hd95`, :func:`average_surface_distance` and :func:`surface_dice`, with one search for the distances.
+
+    With an empty mask the surface Dice is NaN if ``empty`` is ``"nan"``, else 0.
+    """
+    if definition not in DEFINITIONS:
+        raise one_of("definition", definition, DEFINITIONS)
+    if not tolerance >= 0:
+        raise InputError(f"tolerance must be at least 0; got {tolerance!r}")
+    distances = _distances(prediction, labels, spacing, empty)
+    if isinstance(distances, _Empty):
+        share = math.nan if empty == "nan" else float(distances.both)
+        return SurfaceScores(distances.value, distances.value, share)
+    return SurfaceScores(_percentile(distances, definition), _mean(distances), _share(distances, tolerance))
+
+
 def hd95(
     prediction: Array,
     labels: Array,
     spacing: Sequence[float],
-    definition: Literal["pooled", "directed_max"] = "pooled",
+    definition: Definition = "pooled",
     empty: Empty = "nan",
 ) -> float:
     """95th percentile of the Hausdorff distance between two masks.
@@ -72,42 +115,30 @@ def hd95(
 
     Returns:
         The distance in the unit of ``spacing``.
+
+    Example:
+        >>> mask = torch.zeros(8, 8, dtype=torch.bool)
+        >>> mask[2:5, 2:5] = True
+        >>> hd95(mask.roll(2, dims=1), mask, spacing=(1.0, 0.5))
+        1.0
     """
-    if definition not in ("pooled", "directed_max"):
-        raise one_of("definition", definition, ("pooled", "directed_max"))
+    if definition not in DEFINITIONS:
+        raise one_of("definition", definition, DEFINITIONS)
     distances = _distances(prediction, labels, spacing, empty)
-    if isinstance(distances, float):
-        return distances
-    if definition == "pooled":
-        return float(np.percentile(np.concatenate(distances), 95))
-    return float(max(np.percentile(part, 95) for part in distances))
+    return distances.value if isinstance(distances, _Empty) else _percentile(distances, definition)
 
 
-def average_surface_distance(
-    prediction: Array,
-    labels: Array,
-    spacing: Sequence[float],
-    definition: Literal["pooled", "directed_mean"] = "pooled",
-    empty: Empty = "nan",
-) -> float:
-    """Mean distance between the surfaces of two masks.
+def average_surface_distance(prediction: Array, labels: Array, spacing: Sequence[float], empty: Empty = "nan") -> float:
+    """Mean distance between the surfaces of two masks: both ways taken together, as in MedPy and MONAI.
 
     Args:
         prediction: Boolean mask of one class, 2-D or 3-D.
         labels: Boolean mask of the same shape.
         spacing: Size of a voxel along each axis.
-        definition: ``"pooled"``: the mean of the distances both ways taken together, as in MONAI;
-            ``"directed_mean"``: the mean of the two ways' means, as in MedPy.
         empty: As in :func:`hd95`.
     """
-    if definition not in ("pooled", "directed_mean"):
-        raise one_of("definition", definition, ("pooled", "directed_mean"))
     distances = _distances(prediction, labels, spacing, empty)
-    if isinstance(distances, float):
-        return distances
-    if definition == "pooled":
-        return float(np.concatenate(distances).mean())
-    return float(np.mean([part.mean() for part in distances]))
+    return distances.value if isinstance(distances, _Empty) else _mean(distances)
 
 
 def surface_dice(
@@ -130,23 +161,36 @@ def surface_dice(
         raise InputError(f"tolerance must be at least 0; got {tolerance!r}")
     if isinstance(empty, str) and empty not in ("nan", "zero"):
         raise one_of("empty", empty, ("nan", "zero", "a number"))
-    distances = _distances(prediction, labels, spacing, empty, agreement=1.0)
-    if isinstance(distances, float):
-        return distances
+    distances = _distances(prediction, labels, spacing, empty)
+    if isinstance(distances, _Empty):
+        return 1.0 if distances.both and empty != "nan" else distances.value
+    return _share(distances, tolerance)
+
+
+class _Empty(NamedTuple):
+    """At least one mask is empty: the value the policy gives, and whether both are."""
+
+    value: float
+    both: bool
+
+
+def _percentile(distances: Distances, definition: Definition) -> float:
+    if definition == "pooled":
+        return float(np.percentile(np.concatenate(distances), 95))
+    return float(max(np.percentile(part, 95) for part in distances))
+
+
+def _mean(distances: Distances) -> float:
+    return float(np.concatenate(distances).mean())
+
+
+def _share(distances: Distances, tolerance: float) -> float:
     return float((np.concatenate(distances) <= tolerance).mean())
 
 
-def _distances(
-    prediction: Array, labels: Array, spacing: Sequence[float], empty: Empty, agreement: float = 0.0
-) -> tuple[NDArray[np.float64], NDArray[np.float64]] | float:
-    """The distances both ways, or the value the ``empty`` policy gives."""
-    masks = []
-    for name, values in (("prediction", prediction), ("labels", labels)):
-        mask = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-        if mask.dtype != np.bool_ or mask.ndim not in (2, 3):
-            raise InputError(f"{name} must be a boolean mask with 2 or 3 axes; got {mask.dtype} with {mask.ndim}")
-        masks.append(mask)
-    first, second = masks
+def _distances(prediction: Array, labels: Array, spacing: Sequence[float], empty: Empty) -> Distances | _Empty:
+    """The distances both ways, or what the ``empty`` policy gives."""
+    first, second = _mask("prediction", prediction), _mask("labels", labels)
     if first.shape != second.shape:
         raise InputError(f"prediction and labels must have the same shape; got {first.shape} and {second.shape}")
     size = [float(length) for length in spacing]
@@ -154,12 +198,21 @@ def _distances(
         raise InputError(f"spacing must be {first.ndim} positive numbers, one per axis; got {tuple(spacing)!r}")
     if not (isinstance(empty, int | float) or empty in ("nan", "zero", "diagonal")):
         raise one_of("empty", empty, ("nan", "zero", "diagonal", "a number"))
-    if first.any() and second.any():
+    full = bool(first.any()), bool(second.any())
+    if all(full):
         return surface_distances(first, second, size)
+    both = not any(full)
     if empty == "nan":
-        return math.nan
-    if not first.any() and not second.any():
-        return agreement
+        return _Empty(math.nan, both)
+    if both or empty == "zero":
+        return _Empty(0.0, both)
     if empty == "diagonal":
-        return math.dist([0.0] * len(size), [length * number for length, number in zip(size, first.shape, strict=True)])
-    return 0.0 if empty == "zero" else float(empty)
+        return _Empty(math.hypot(*(length * number for length, number in zip(size, first.shape, strict=True))), both)
+    return _Empty(float(empty), both)
+
+
+def _mask(name: str, values: Array) -> NDArray[np.bool_]:
+    mask = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if mask.dtype != np.bool_ or mask.ndim not in (2, 3):
+        raise InputError(f"{name} must be a boolean mask with 2 or 3 axes; got {mask.dtype} with {mask.ndim}")
+    return mask

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from crac.data.files import write_text
 from crac.data.phantom.imaging import Array, bias_field, ellipsoid, render, rician, smooth_noise, waver, write_volume
 from crac.errors import InputError
 
@@ -107,7 +108,7 @@ def _write_patient(
         write_volume(folder / f"{name}.nii.gz", image, spacing)
         write_volume(folder / f"{name}_gt.nii.gz", label, spacing)
     info = {"ED": frames[0], "ES": frames[1], "Group": group, "NbFrame": 30}
-    (folder / "Info.cfg").write_text("".join(f"{key}: {value}\n" for key, value in info.items()), encoding="utf-8")
+    write_text(folder / "Info.cfg", "".join(f"{key}: {value}\n" for key, value in info.items()))
 
 
 def _heart(generator: np.random.Generator, group: str) -> Heart:

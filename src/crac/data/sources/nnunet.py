@@ -26,7 +26,7 @@ def read_nnunet(folder: Path) -> Source:
     if not isinstance(content, dict):
         raise InputError(f"{path} must hold a JSON object; got {type(content).__name__}")
     channels = content.get("channel_names", content.get("modality"))
-    if not isinstance(channels, dict) or not channels:
+    if not isinstance(channels, dict) or not channels or not all(key.isdigit() for key in channels):
         raise InputError(f"{path}: channel_names (or modality) must map channel numbers to names; got {channels!r}")
     if content.get("file_ending", ".nii.gz") not in ENDINGS:
         raise InputError(f"{path}: file_ending must be one of {', '.join(ENDINGS)}; got {content['file_ending']!r}")
@@ -39,7 +39,7 @@ def read_nnunet(folder: Path) -> Source:
         name=str(content.get("name") or folder.resolve().name),
         folder=folder,
         class_names=tuple(classes),
-        channel_names=tuple(str(name) for name in channels.values()),
+        channel_names=tuple(str(channels[key]) for key in sorted(channels, key=int)),
         label_values={index: index for index in range(len(classes))},
         cases=tuple(cases),
         problems=tuple(problems),

@@ -1,0 +1,97 @@
+"""Which probability files belong to which label file."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+from crac.data.nifti import ENDINGS, stem
+from crac.errors import InputError
+
+__all__ = ["Case", "find_cases"]
+
+CLASS_FILE = re.compile(r"(?P<name>.+)[_-](?:class|c|prob|p)?[_-]?(?P<number>\d{1,4})")
+"""One file a class: ``NAME_0``, ``NAME_class1``, ``NAME-p02``, ``NAME_0003``."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A label file and its probabilities.
+
+    Attributes:
+        name: Of the label file, without its ending.
+        label: The label map.
+        probabilities: The ``.npz``, the 4-D NIfTI, or one NIfTI a class in the order of the classes.
+        segmentation: The label map nnU-Net writes beside its ``.npz``, if it is there.
+    """
+
+    name: str
+    label: Path
+    probabilities: tuple[Path, ...]
+    segmentation: Path | None = None
+
+
+def find_cases(probabilities: Path, labels: Path) -> tuple[list[Case], list[str]]:
+    """Pair the files of two folders by name.
+
+    Returns:
+        The cases that have both parts, and a sentence for each file that has no partner or too many.
+    """
+    for argument, folder in (("--probabilities", probabilities), ("--labels", labels)):
+        if not folder.is_dir():
+            raise InputError(f"{argument} must be a folder; got {folder}")
+    problems: list[str] = []
+    label_files = _by_name(labels, ENDINGS, problems)
+    if not label_files:
+        raise InputError(f"--labels must hold .nii.gz or .nii files; {labels} holds none")
+    archives = {path.name.removesuffix(".npz"): path for path in _files(probabilities, (".npz",))}
+    volumes = _by_name(probabilities, ENDINGS, problems)
+    whole = {name: path for name, path in volumes.items() if name in label_files}
+    parts: dict[str, dict[int, Path]] = defaultdict(dict)
+    for name in sorted(volumes.keys() - whole.keys()):
+        match = CLASS_FILE.fullmatch(name)
+        if match is None or match["name"] not in label_files:
+            problems.append(f"{volumes[name]} has no label file {name}.nii.gz")
+        elif int(match["number"]) in parts[match["name"]]:
+            problems.append(f"{volumes[name]} is a second file for class {int(match['number'])} of {match['name']}")
+        else:
+            parts[match["name"]][int(match["number"])] = volumes[name]
+    problems += [
+        f"{archives[name]} has no label file {name}.nii.gz" for name in sorted(archives.keys() - label_files.keys())
+    ]
+
+    cases = []
+    for name, label in label_files.items():
+        numbers = sorted(parts.get(name, {}))
+        kinds = (name in archives) + (name in whole and name not in archives) + bool(numbers)
+        if kinds == 0:
+            problems.append(f"{label} has no probabilities: expected {name}.npz, {name}.nii.gz or {name}_0.nii.gz, ...")
+        elif kinds > 1:
+            problems.append(f"{label} has probabilities in more than one form in {probabilities}; keep one")
+        elif name in archives:
+            cases.append(Case(name, label, (archives[name],), whole.get(name)))
+        elif numbers and (numbers != list(range(len(numbers))) or len(numbers) < 2):
+            problems.append(
+                f"{label} has probabilities for classes {', '.join(map(str, numbers))}; expected a file for each of "
+                f"0..{max(*numbers, 1)}"
+            )
+        elif numbers:
+            cases.append(Case(name, label, tuple(parts[name][number] for number in numbers)))
+        else:
+            cases.append(Case(name, label, (whole[name],)))
+    return cases, problems
+
+
+def _files(folder: Path, endings: tuple[str, ...]) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.name.endswith(endings) and not path.name.startswith("."))
+
+
+def _by_name(folder: Path, endings: tuple[str, ...], problems: list[str]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for path in _files(folder, endings):
+        if stem(path) in found:
+            problems.append(f"{path} and {found[stem(path)].name} have the same name; keep one")
+        found.setdefault(stem(path), path)
+    return found

@@ -1,0 +1,123 @@
+"""What nnU-Net v2 saves with ``--save_probabilities``: an array in ``.npz`` and its properties in ``.pkl``.
+
+The array is ``(K, z, y, x)``: the reverse of a NIfTI file's axes, whichever reader nnU-Net was told to use. One reader
+also turns the image to the standard orientation; only the properties say so.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+from nibabel.orientations import apply_orientation, io_orientation, ornt_transform
+from numpy.typing import NDArray
+
+from crac.data.nifti import Volume, same_grid
+from crac.errors import InputError
+
+__all__ = ["read_probabilities"]
+
+PLAIN = {
+    ("collections", "OrderedDict"),
+    ("collections", "defaultdict"),
+    ("_codecs", "encode"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+} | {
+    (f"numpy.{core}.{module}", name)
+    for core in ("core", "_core")
+    for module, name in (("multiarray", "_reconstruct"), ("multiarray", "scalar"), ("numeric", "_frombuffer"))
+}
+"""What numbers, text, lists and arrays are made of in a pickle."""
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads data only: a pickle that asks for anything else, which is how one runs code, is refused."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in PLAIN:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}; only numbers, text and arrays are read")
+        return super().find_class(module, name)
+
+
+def read_probabilities(path: Path, label: Volume) -> NDArray[np.float32]:
+    """The probabilities ``(K, X, Y, Z)`` on the grid of a label map.
+
+    Raises:
+        InputError: The file is damaged, or its shape, spacing or position is not the label's.
+    """
+    array = _array(path)
+    properties = _properties(path.with_suffix(".pkl"))
+    found = np.transpose(array, (0, 3, 2, 1))
+    if properties is not None:
+        found = _to_grid(path, found, properties, label)
+    if found.shape[1:] != label.shape:
+        hint = "; the axes are not nnU-Net's (z, y, x)" if array.shape[1:] == label.shape else ""
+        raise InputError(f"{path}: shape {array.shape[1:]} (z, y, x) does not fit the label's {label.shape}{hint}")
+    return found
+
+
+def _array(path: Path) -> NDArray[np.float32]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            names = archive.files
+            array = archive["probabilities"] if "probabilities" in names else None
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise InputError(f"{path} is damaged or not an .npz of numbers: {reason}") from error
+    except Exception as error:  # a damaged archive raises zlib's and struct's own errors too
+        raise InputError(f"{path} is damaged: {error}") from error
+    if array is None:
+        raise InputError(f"{path}: no array 'probabilities'; it holds {', '.join(names) or 'nothing'}")
+    if array.ndim != 4 or array.dtype.kind != "f" or 0 in array.shape:
+        raise InputError(f"{path}: probabilities must be floats (K, z, y, x); got {array.dtype} {array.shape}")
+    return np.asarray(array, dtype=np.float32)
+
+
+def _properties(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    try:
+        found = _PlainUnpickler(io.BytesIO(path.read_bytes())).load()
+    except Exception as error:  # a damaged pickle can raise anything
+        raise InputError(f"{path} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{path} must hold nnU-Net's properties; got {type(found).__name__}")
+    return found
+
+
+def _to_grid(path: Path, array: NDArray[np.float32], properties: dict[str, Any], label: Volume) -> NDArray[np.float32]:
+    """Turn the array to the label's orientation where it was turned away from it, and check where it lies."""
+    affine = _affine(properties)
+    if affine is None:
+        spacing = properties.get("spacing")
+        voxel = nib.affines.voxel_sizes(label.affine)
+        if spacing is not None and not np.allclose(np.asarray(spacing, dtype=float)[::-1], voxel, rtol=1e-3):
+            raise InputError(f"{path}: spacing {list(spacing)} (z, y, x) is not the label's {voxel[::-1].tolist()}")
+        return array
+    turned = properties.get("nibabel_stuff", {}).get("reoriented_affine")
+    if turned is not None:
+        change = ornt_transform(io_orientation(np.asarray(turned)), io_orientation(affine))
+        array = np.stack([apply_orientation(one, change) for one in array])
+    difference = same_grid(label, Volume(array, affine, label.header))
+    if difference is not None:
+        raise InputError(f"{path}: its properties give {difference} as for {label.shape} of the label")
+    return array
+
+
+def _affine(properties: dict[str, Any]) -> NDArray[np.float64] | None:
+    """The affine of the image that was predicted, from whichever reader's properties."""
+    nibabel_stuff, sitk_stuff = properties.get("nibabel_stuff"), properties.get("sitk_stuff")
+    if nibabel_stuff:
+        return np.asarray(nibabel_stuff["original_affine"], dtype=np.float64)
+    if not sitk_stuff or len(sitk_stuff["spacing"]) != 3:
+        return None
+    affine = np.eye(4)
+    affine[:3, :3] = np.reshape(sitk_stuff["direction"], (3, 3)) * np.asarray(sitk_stuff["spacing"])
+    affine[:3, 3] = sitk_stuff["origin"]
+    return np.asarray(np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine)  # SimpleITK counts towards left and back

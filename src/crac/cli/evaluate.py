@@ -1,0 +1,108 @@
+"""``crac evaluate``: how good a model's segmentations are, and whether its probabilities can be trusted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+EXAMPLE = """examples:
+  crac evaluate --probabilities predictions --labels labelsTs --out audit
+  crac evaluate --probabilities predictions --labels labelsTs --out audit --class-names background anterior posterior
+  crac evaluate --probabilities predictions --labels labelsTs --out audit --mask all --hd95 directed_max --jobs 4
+
+PROBABILITIES holds, for a label file NAME.nii.gz, one of
+  NAME.npz                          nnU-Net v2's, from nnUNetv2_predict --save_probabilities
+  NAME.nii.gz                       4-D, the classes on the first axis or the last
+  NAME_0.nii.gz NAME_1.nii.gz ...   one file a class
+
+Defects of the files are all listed before anything is measured. OUT then holds per_volume.csv, summary.json and
+plots; the numbers are explained in docs/metrics.md."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Attach the command."""
+    parser = subparsers.add_parser(
+        "evaluate",
+        help="measure segmentations and the calibration of their probabilities",
+        description="Audit the probabilities any model has written against label maps.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--probabilities", type=Path, metavar="DIR", help="folder of class probabilities")
+    parser.add_argument("--labels", type=Path, metavar="DIR", help="folder of NIfTI label maps")
+    parser.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder to write")
+    parser.add_argument(
+        "--class-names", nargs="+", default=[], metavar="NAME", help="background first (default: 0 1 ...)"
+    )
+    parser.add_argument(
+        "--mask",
+        nargs="+",
+        choices=("label_foreground", "predicted_foreground", "union_foreground", "all"),
+        default=["label_foreground", "union_foreground"],
+        help="voxels that calibration is measured on; the first is plotted (default: label_foreground, the paper's, "
+        "and union_foreground, which also sees false positives)",
+    )
+    parser.add_argument("--bins", type=int, default=15, help="number of bins (default: %(default)s)")
+    parser.add_argument(
+        "--hd95",
+        choices=("pooled", "directed_max"),
+        default="pooled",
+        help="MedPy's definition or MONAI's (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--empty",
+        type=_empty,
+        default="nan",
+        metavar="{nan,zero,diagonal,NUMBER}",
+        help="distance where a class is absent from the prediction or the labels (default: nan, left out of the mean)",
+    )
+    parser.add_argument("--unit", choices=("mm", "voxel"), default="mm", help="of distances (default: %(default)s)")
+    parser.add_argument(
+        "--tolerance", type=float, default=1.0, help="of the surface Dice, in that unit (default: %(default)s)"
+    )
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print summary.json instead of a table")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, write, show."""
+    from crac.audit import audit
+    from crac.errors import InputError
+    from crac.metrics.protocol import Protocol
+    from crac.metrics.report import print_table, write_report
+    from crac.progress import track
+
+    if args.probabilities is None or args.labels is None:
+        raise InputError("--probabilities and --labels must both be given")
+    if args.out.exists() and not args.out.is_dir():
+        raise InputError(f"--out must be a folder or not exist yet; {args.out} is a file")
+    protocol = Protocol(
+        class_names=args.class_names,
+        masks=args.mask,
+        bins=args.bins,
+        hd95=args.hd95,
+        empty=args.empty,
+        tolerance=args.tolerance,
+        unit=args.unit,
+    )
+    evaluation = audit(args.probabilities, args.labels, protocol, args.jobs, track)
+    source = {"probabilities": str(args.probabilities), "labels": str(args.labels)}
+    written = write_report(evaluation, args.out, source)
+    if args.json:
+        print(json.dumps(json.loads((args.out / "summary.json").read_text(encoding="utf-8")), indent=2))
+    else:
+        print_table(evaluation)
+        print(f"written to {args.out}: {', '.join(path.name for path in written)}")
+    return 0
+
+
+def _empty(text: str) -> str | float:
+    if text in ("nan", "zero", "diagonal"):
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be nan, zero, diagonal or a number; got {text!r}") from None

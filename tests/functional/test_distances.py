@@ -1,0 +1,37 @@
+import numpy as np
+import pytest
+import torch
+from scipy.ndimage import distance_transform_edt
+
+from crac.functional.distances import boundary_weights, squared_distance
+
+
+@pytest.mark.parametrize("shape", [(3, 40, 33), (2, 1, 50), (2, 14, 15, 16)])
+@pytest.mark.parametrize("density", [0.02, 0.5, 0.98])
+@pytest.mark.parametrize("limit", [3, 11])
+def test_equals_scipy_up_to_the_limit(shape, density, limit):
+    mask = torch.rand(shape) < density
+    mask[..., 0, 0] = False  # scipy leaves the distance to nothing undefined
+    found = squared_distance(mask, mask.ndim - 1, limit)
+    exact = np.stack([distance_transform_edt(image) for image in mask.numpy()]) ** 2
+    np.testing.assert_array_equal(found.numpy(), np.minimum(np.rint(exact), (limit + 1) ** 2))
+
+
+def test_a_mask_without_an_outside_has_no_boundary():
+    assert torch.all(boundary_weights(torch.ones(1, 8, 8, dtype=torch.bool), 2) == torch.tensor(0.01))
+    assert torch.all(boundary_weights(torch.zeros(1, 8, 8, dtype=torch.bool), 2) == torch.tensor(0.01))
+
+
+def test_weights_fall_off_linearly_on_both_sides():
+    mask = torch.zeros(1, 3, 40, dtype=torch.bool)
+    mask[..., 20:] = True
+    weights = boundary_weights(mask, 2, reach=10, largest=1.0, smallest=0.01)[0, 1]
+    expected = [max(10 - min(abs(20 - x), 10), 0) / 10 + 0.01 for x in range(20)]
+    expected += [max(10 - min(x - 20, 10), 0) / 10 + 0.01 for x in range(20, 40)]
+    torch.testing.assert_close(weights, torch.tensor(expected))
+
+
+def test_a_class_nowhere_two_pixels_deep_is_left_out():
+    mask = torch.zeros(1, 9, 9, dtype=torch.bool)
+    mask[0, 4, 2:7] = True
+    assert torch.all(boundary_weights(mask, 2) == torch.tensor(0.01))
