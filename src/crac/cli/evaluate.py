@@ -17,7 +17,7 @@ EXAMPLE = """examples:
   crac evaluate runs/crac --split test --out audit
   crac evaluate --probabilities predictions --labels labelsTs --out audit
   crac evaluate --probabilities predictions --labels labelsTs --out audit --class-names background anterior posterior
-  crac evaluate --probabilities predictions --labels labelsTs --out audit --mask all --hd95 directed_max --jobs 4
+  crac evaluate --probabilities predictions --labels labelsTs --out audit --mask union_foreground --jobs 4
 
 RUN is measured as the authors of the paper do: on the prepared volumes of its own split, HD95 in voxels, 0 where a
 class is absent. PROBABILITIES holds, for a label file NAME.nii.gz, one of
@@ -52,9 +52,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--mask",
         nargs="+",
         choices=("label_foreground", "predicted_foreground", "union_foreground", "all"),
-        default=["label_foreground", "union_foreground"],
-        help="voxels that calibration is measured on; the first is plotted (default: label_foreground, the paper's, "
-        "and union_foreground, which also sees false positives)",
+        default=["label_foreground", "all"],
+        help="voxels that calibration is measured on (default: label_foreground, the paper's, which cannot see false "
+        "positives, and all)",
     )
     parser.add_argument("--bins", type=int, default=15, help="number of bins (default: %(default)s)")
     parser.add_argument(
