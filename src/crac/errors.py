@@ -11,6 +11,7 @@ EXTRA_OF = {
     "ignite": "monai",
     "lightning": "train",
     "matplotlib": "train",
+    "mlflow": "mlflow",
     "monai": "monai",
     "nibabel": "train",
     "nnunetv2": "nnunet",
