@@ -304,7 +304,7 @@ def test_wrong_values(name):
 @pytest.mark.parametrize(
     ("name", "options", "sentence"),
     [
-        ("cracc", {}, "name must be one of ce, fl, ecp, ls, svls, mbls, nacl, bwcr, crac; got 'cracc'"),
+        ("cracc", {}, "name must be one of ce, fl, ecp, ls, svls, mbls, nacl, bwcr, ml1ace, crac; got 'cracc'"),
         ("ce", {"num_classes": 1}, "num_classes must be at least 2"),
         ("ce", {"class_weights": [1, 2]}, "class_weights must be 3 numbers"),
         ("ce", {"dice_weight": -1}, "dice_weight must not be negative; got -1"),
