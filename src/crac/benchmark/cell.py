@@ -67,9 +67,7 @@ class Job:
     def settings(self) -> dict[str, Any]:
         """What decides the result, as plain data."""
         return {
-            name: value
-            for name, value in self.config.model_dump(mode="json").items()
-            if name not in NOT_THE_RESULT
+            name: value for name, value in self.config.model_dump(mode="json").items() if name not in NOT_THE_RESULT
         }
 
 

@@ -123,7 +123,7 @@ def save_slices(slices: dict[str, NDArray[Any]], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("wb") as file:
-        np.savez_compressed(file, **slices)
+        np.savez_compressed(file, allow_pickle=False, **slices)
     partial.replace(path)
 
 

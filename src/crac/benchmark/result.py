@@ -124,6 +124,7 @@ def plain(value: Any) -> Any:
 
 def _numbers(content: dict[str, Any]) -> dict[str, Any]:
     """Missing measures as NaN again."""
+
     def nan(values: list[Any]) -> list[float]:
         return [math.nan if value is None else value for value in values]
 

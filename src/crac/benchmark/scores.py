@@ -55,9 +55,7 @@ class Row:
         """Mean and standard deviation over seeds of a measure's mean over volumes."""
         return self.over_seeds(lambda result: result.mean(measure.key), measure.decimals, signed)
 
-    def over_seeds(
-        self, value: Callable[[CellResult], Any], decimals: int = 3, signed: bool = False
-    ) -> Number | None:
+    def over_seeds(self, value: Callable[[CellResult], Any], decimals: int = 3, signed: bool = False) -> Number | None:
         """Mean and standard deviation of anything; None where a seed has no value."""
         values = np.array([math.nan if (v := value(result)) is None else v for result in self.results], dtype=float)
         if np.isnan(values).any():
@@ -67,7 +65,7 @@ class Row:
 
     def by_volume(self, measure: Measure) -> NDArray[np.float64]:
         """Mean over seeds of every volume, in the order of their names."""
-        return np.mean([result.values(measure.key) for result in self.results], axis=0)
+        return np.asarray(np.mean([result.values(measure.key) for result in self.results], axis=0))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from crac.metrics import friedman_rank, ranks
 
 __all__ = ["Entry", "Measure", "Number", "Table", "ranked_table", "rounded"]
 
-MISSING = "–"
+MISSING = "-"
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def ranked_table(
 
 def _final(friedman: Sequence[Number | None]) -> list[str | None]:
     known = [entry.value for entry in friedman if entry is not None]
-    places = iter(ranks([[value] for value in known], False, ties="min")[:, 0] if known else [])
+    places = iter(ranks([[value] for value in known], False, ties="min")[:, 0].tolist() if known else list[float]())
     return [None if entry is None else str(int(next(places))) for entry in friedman]
 
 
@@ -218,4 +218,4 @@ def _plain(entry: Entry, part: str) -> str:
 def _escape(text: str) -> str:
     for plain, escaped in (("\\", r"\textbackslash{}"), ("_", r"\_"), ("%", r"\%"), ("&", r"\&"), ("#", r"\#")):
         text = text.replace(plain, escaped)
-    return text.replace("±", r"$\pm$").replace("–", "--").replace("λ", r"$\lambda$")
+    return text.replace("±", r"$\pm$").replace("λ", r"$\lambda$")

@@ -66,8 +66,7 @@ def do_job(job: Job, folder: Folder) -> Outcome:
     finally:
         # A worker does many jobs: without this the compiler gives up on the ninth network it sees.
         torch.compiler.reset()
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()  # does nothing where CUDA is not in use
     return Outcome(job.name, time.perf_counter() - start, problem, stopped)
 
 
@@ -96,9 +95,7 @@ def _train(job: Job, path: Path) -> Result:
     return resume(path)
 
 
-def _test(
-    cell: Cell, job: Job, folder: Folder, result: Result, model: Model, store: Store, split: Split
-) -> None:
+def _test(cell: Cell, job: Job, folder: Folder, result: Result, model: Model, store: Store, split: Split) -> None:
     start = time.perf_counter()
     protocol = paper_protocol(store.class_names, model.card.dims)
 

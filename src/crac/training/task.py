@@ -167,6 +167,4 @@ def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split
         validation = Batches(store, split.validation, dims=2, shuffle=False, **common, **share)
     else:
         validation = Volumes(store, split.validation, device, **share)
-    return Task(
-        fabric, fabric_network, loss, fabric_optimizer, batches, layout, observe, run, card, config
-    ), state
+    return Task(fabric, fabric_network, loss, fabric_optimizer, batches, layout, observe, run, card, config), state
