@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crac.benchmark.content import compared
-from crac.benchmark.scores import MAIN, MASK, Group
+from crac.benchmark.scores import MAIN, MASK, Group, patient_table
 from crac.errors import require
 from crac.metrics.plots import MARKERS, PALETTE, STYLE, critical_difference
 
@@ -41,11 +41,10 @@ def drawings(group: Group) -> Iterator[Drawing]:
 def _rank_drawings(group: Group) -> Iterator[Drawing]:
     labels = [row.label for row in group.rows]
     for measure in MAIN:
-        table = np.stack([row.by_volume(measure) for row in group.rows])
-        table = table[:, ~np.isnan(table).any(0)]
+        table = patient_table(group.rows, measure)
         if table.shape[1] > 1 and np.ptp(table, axis=0).any():  # without any difference there are no ranks
             name = f"ranks-{measure.heading.lower()}-{group.name}"
-            what = f"Critical differences of {measure.heading}, test volumes as blocks"
+            what = f"Critical differences of {measure.heading}, test patients as blocks"
             yield name, what, partial(critical_difference, table, labels, bool(measure.higher))
 
 

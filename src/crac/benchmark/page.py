@@ -13,8 +13,9 @@ __all__ = ["write_page"]
 HEAD = """# Benchmark
 
 How the methods compare, measured and printed by this package. This page is generated; every number on it comes from
-the JSON files it was made from, one a run, which hold the settings, the versions and the device as well. Rows are
-never left out: a run that failed shows as a dash.
+the JSON files it was made from, one a run, which hold the settings, the versions and the device as well. Every run
+there is shown; a dash is a run that is missing. "Better" and "worse" are said where the 95 % interval of a paired
+bootstrap over test patients leaves out 0; it covers the choice of patients, not that of seeds, which is what ± is for.
 
 **DSC** overlap with the labels, 1 is perfect. **HD95** distance between outlines that 95 % of them keep, in voxels.
 **ECE** how far, on average, confidence is from the share of right answers; 0 is calibrated. **TACE** the same for

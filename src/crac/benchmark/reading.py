@@ -8,7 +8,7 @@ from crac.benchmark.content import compared
 from crac.benchmark.paper import paper_value
 from crac.benchmark.scores import MAIN, MASK, Group, Row
 from crac.benchmark.significance import difference
-from crac.benchmark.tables import Number, rounded
+from crac.benchmark.tables import Number, signed
 
 __all__ = ["against_rivals", "by_region", "differs_from_paper"]
 
@@ -22,8 +22,7 @@ def against_rivals(group: Group) -> Iterator[str]:
             for measure in MAIN:
                 found = difference(row, rival, measure)
                 if found is not None:
-                    shown = str(found).removesuffix(f" {found.verdict}")
-                    parts.append(f"{measure.heading} {found.verdict or 'not told apart'} ({shown})")
+                    parts.append(f"{measure.heading} {found.verdict or 'not told apart'} ({found.interval})")
             if parts:
                 yield f"**{row.label}** against {rival.label}: {'; '.join(parts)}."
 
@@ -52,7 +51,7 @@ def differs_from_paper(groups: Sequence[Group]) -> Iterator[str]:
             for measure in MAIN:
                 number, paper = row.number(measure), paper_value(row.results[0], measure.key.partition("[")[0])
                 if number is not None and paper is not None:
-                    shown.append(f"{measure.heading} {rounded(number.value - paper, measure.decimals):+f}")
+                    shown.append(f"{measure.heading} {signed(number.value - paper, measure.decimals)}")
             if shown:
                 parts.append(f"{row.label}: {', '.join(shown)}")
         if parts:

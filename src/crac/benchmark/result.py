@@ -40,6 +40,7 @@ class CellResult:
         protocol: How the volumes were measured.
         columns: Names of the measures.
         volumes: Name -> its measures, in the order of ``columns``.
+        patients: Volume -> whom it shows.
         pooled: Calibration of all voxels together, by mask.
         logits: Histograms of the winning and of the other logits.
         history: Training curves: column -> one value per epoch.
@@ -57,6 +58,7 @@ class CellResult:
     protocol: dict[str, Any]
     columns: list[str]
     volumes: dict[str, list[float]]
+    patients: dict[str, str]
     pooled: dict[str, Any]
     logits: dict[str, Any]
     history: dict[str, list[float]]

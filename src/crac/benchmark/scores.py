@@ -14,7 +14,7 @@ from crac.benchmark.result import CellResult
 from crac.benchmark.tables import Measure, Number
 from crac.losses import METHODS
 
-__all__ = ["MAIN", "Group", "Row", "group_results"]
+__all__ = ["MAIN", "MASK", "Group", "Row", "group_results", "patient_table"]
 
 MASK = "label_foreground"
 MAIN = (
@@ -63,9 +63,22 @@ class Row:
         sd = float(values.std(ddof=1)) if len(values) > 1 else None
         return Number(float(values.mean()), sd, decimals, signed=signed)
 
-    def by_volume(self, measure: Measure) -> NDArray[np.float64]:
-        """Mean over seeds of every volume, in the order of their names."""
-        return np.asarray(np.mean([result.values(measure.key) for result in self.results], axis=0))
+    def by_patient(self, measure: Measure) -> dict[str, float]:
+        """Mean over seeds and over a patient's volumes; patients without a value are left out."""
+        patient_of = self.results[0].patients
+        values: dict[str, list[float]] = {}
+        for result in self.results:
+            for volume, value in zip(sorted(result.volumes), result.values(measure.key).tolist(), strict=True):
+                values.setdefault(patient_of[volume], []).append(value)
+        means = {patient: float(np.mean(found)) for patient, found in sorted(values.items())}
+        return {patient: mean for patient, mean in means.items() if not math.isnan(mean)}
+
+
+def patient_table(rows: Sequence[Row], measure: Measure) -> NDArray[np.float64]:
+    """``(rows, patients)``: a measure of the patients on whom every row has it."""
+    found = [row.by_patient(measure) for row in rows]
+    shared = [patient for patient in found[0] if all(patient in one for one in found)]
+    return np.array([[one[patient] for patient in shared] for one in found], dtype=np.float64)
 
 
 @dataclass(frozen=True)

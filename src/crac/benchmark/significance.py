@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from crac.benchmark.scores import MAIN, Group, Row
-from crac.benchmark.tables import Measure, Table, rounded
+from crac.benchmark.scores import MAIN, Group, Row, patient_table
+from crac.benchmark.tables import Entry, Measure, Table, rounded, signed
 from crac.metrics import paired_bootstrap
 
 __all__ = ["Difference", "bootstrap_table", "difference"]
@@ -17,7 +17,7 @@ class Difference:
 
     Args:
         measure: Of what.
-        estimate: Mean over the volumes of the difference of their means over seeds.
+        estimate: Mean over the patients of the difference of their means over seeds.
         low: Lower end of the 95 % interval.
         high: Upper end.
     """
@@ -29,35 +29,36 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """``better``, ``worse``, or nothing where the interval holds 0."""
-        if self.low <= 0 <= self.high:
+        """``better``, ``worse``, or nothing where the interval, as printed, holds 0."""
+        low, high = rounded(self.low, self.measure.decimals), rounded(self.high, self.measure.decimals)
+        if low <= 0 <= high:
             return ""
-        return "better" if (self.low > 0) == bool(self.measure.higher) else "worse"
+        return "better" if (low > 0) == bool(self.measure.higher) else "worse"
 
-    def __str__(self) -> str:
-        low, estimate, high = (f"{self._signed(value)}" for value in (self.low, self.estimate, self.high))
-        return f"{estimate} [{low}, {high}]" + (f" {self.verdict}" if self.verdict else "")
-
-    def _signed(self, value: float) -> str:
-        shown = rounded(value, self.measure.decimals)
-        return f"{shown if shown else abs(shown):+f}"
+    @property
+    def interval(self) -> str:
+        """The estimate and its interval."""
+        estimate, low, high = (signed(value, self.measure.decimals) for value in (self.estimate, self.low, self.high))
+        return f"{estimate} [{low}, {high}]"
 
 
 def difference(first: Row, second: Row, measure: Measure) -> Difference | None:
-    """Compare two methods on the volumes both were tested on; None where these are not the same."""
-    if {*first.results[0].volumes} != {*second.results[0].volumes}:
-        return None
-    return Difference(measure, *paired_bootstrap(first.by_volume(measure), second.by_volume(measure)))
+    """Compare two methods on the patients both were tested on; None where there is none."""
+    table = patient_table([first, second], measure)
+    return Difference(measure, *paired_bootstrap(*table)) if table.size else None
 
 
 def bootstrap_table(group: Group, row: Row) -> Table:
     """One of our methods against every rival: difference, 95 % interval, and what it means."""
-    rivals = [other for other in group.rows if other.method != row.method]
-    rows = [
-        [rival.label, *(str(found) if (found := difference(row, rival, m)) else None for m in MAIN)] for rival in rivals
-    ]
+    rows: list[list[Entry]] = []
+    for rival in group.rows:
+        if rival.method != row.method:
+            found = [difference(row, rival, measure) for measure in MAIN]
+            rows.append(
+                [rival.label, *(None if one is None else f"{one.interval} {one.verdict}".strip() for one in found)]
+            )
     caption = (
-        f"{group.title}: {row.label} minus each rival, with the 95 % interval of a paired bootstrap over "
-        f"{len(row.results[0].volumes)} test volumes; better, worse: the interval leaves out 0"
+        f"{group.title}: {row.label} minus each rival, means over seeds, with the 95 % interval of a paired bootstrap "
+        f"over the {len(set(row.results[0].patients.values()))} test patients; better, worse: it leaves out 0"
     )
     return Table(f"bootstrap-{row.method}-{group.name}", caption, ["against", *(m.heading for m in MAIN)], rows)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from crac.metrics import friedman_rank, ranks
 
-__all__ = ["Entry", "Measure", "Number", "Table", "ranked_table", "rounded"]
+__all__ = ["Entry", "Measure", "Number", "Table", "ranked_table", "rounded", "signed"]
 
 MISSING = "-"
 
@@ -56,8 +56,7 @@ class Number:
 
     def text(self, plus_minus: str = "±") -> str:
         """As shown, without its mark."""
-        shown = rounded(self.value, self.decimals)
-        text = f"{shown:+f}" if self.signed else str(shown)
+        text = signed(self.value, self.decimals) if self.signed else str(rounded(self.value, self.decimals))
         if self.sd is not None:
             text += f" {plus_minus} {rounded(self.sd, self.decimals)}"
         return text
@@ -69,6 +68,12 @@ Entry = str | Number | None
 def rounded(value: float, decimals: int) -> Decimal:
     """Rounded as people do, half away from zero: 3.125 is 3.13, as the paper has it."""
     return Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP)
+
+
+def signed(value: float, decimals: int) -> str:
+    """Rounded, with its sign; zero is neither above nor below."""
+    shown = rounded(value, decimals)
+    return f"{shown:+f}" if shown else str(abs(shown))
 
 
 @dataclass(frozen=True)

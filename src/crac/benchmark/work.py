@@ -124,6 +124,7 @@ def _test(cell: Cell, job: Job, folder: Folder, result: Result, model: Model, st
         protocol=asdict(protocol),
         columns=columns,
         volumes={row["volume"]: [row[name] for name in columns] for row in rows},
+        patients={row["volume"]: store.cases[row["volume"]].patient for row in rows},
         pooled=measured.evaluation.summary()["pooled"],
         logits=measured.logits,
         history=_curves(result.history),
