@@ -48,7 +48,7 @@ def _rank_drawings(group: Group) -> Iterator[Drawing]:
             yield name, what, partial(critical_difference, table, labels, bool(measure.higher))
 
 
-def _grid(number: int, columns: int = 4, height: float = 2.4) -> tuple[Figure, list[Any]]:
+def _grid(number: int, columns: int = 4, width: float = 2.5, height: float = 2.4) -> tuple[Figure, list[Any]]:
     require("matplotlib").use("agg", force=False)
     plt = require("matplotlib.pyplot")
     rows = math.ceil(number / columns)
@@ -56,7 +56,7 @@ def _grid(number: int, columns: int = 4, height: float = 2.4) -> tuple[Figure, l
     columns = min(columns, number)
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
-            rows, columns, figsize=(2.5 * columns, height * rows + 0.4), sharex=True, sharey=True, squeeze=False,
+            rows, columns, figsize=(width * columns, height * rows + 0.4), sharex=True, sharey=True, squeeze=False,
             layout="constrained",
         )  # fmt: skip
     flat = list(axes.flat)
@@ -114,7 +114,7 @@ def _logits(group: Group) -> Figure:
 
 def _multipliers(group: Group) -> Figure:
     rows = [row for row in compared(group) if any(name.startswith("lambda_") for name in row.results[0].history)]
-    figure, axes = _grid(len(rows), columns=2, height=3.2)
+    figure, axes = _grid(len(rows), columns=2, width=4.0, height=3.2)
     for axis, row in zip(axes, rows, strict=True):
         history = row.results[0].history
         columns = [name for name in history if name.startswith("lambda_")]
@@ -129,7 +129,8 @@ def _multipliers(group: Group) -> Figure:
             )  # fmt: skip
         axis.set_title(row.label, fontsize=9)
         axis.set_yscale("symlog", linthresh=0.01)
-    axes[0].legend(frameon=False, fontsize=7)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=8, loc="outside right center")
     figure.supxlabel("epoch", fontsize=10)
     figure.supylabel("multiplier λ", fontsize=10)
     figure.suptitle(f"{group.title}: multipliers, mean over seeds", fontsize=10)

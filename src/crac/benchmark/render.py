@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from crac.benchmark.content import class_table, cost_table, main_table, mask_table, region_table, sweep_table
-from crac.benchmark.figures import Drawing, drawings
+from crac.benchmark.figures import drawings
 from crac.benchmark.maps import draw_maps, has_maps
 from crac.benchmark.page import write_page
 from crac.benchmark.result import load_results
@@ -16,10 +19,28 @@ from crac.benchmark.tables import Table
 from crac.data.files import write_text
 from crac.errors import InputError, require
 
-__all__ = ["render"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Report", "compose", "render"]
+
+TABLES, IMAGES = "tables", "images/benchmark"
 
 NOTES = "reading.md"
 """Text by hand beside the results, taken over into the page."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is to be written.
+
+    Args:
+        texts: Path -> content.
+        drawings: Path -> how to draw it.
+    """
+
+    texts: dict[str, str]
+    drawings: dict[str, Callable[[], Figure]]
 
 
 def render(
@@ -30,7 +51,7 @@ def render(
     Args:
         results: Folders of result files.
         out: Folder to write into.
-        maps: Folder of slices, for the pictures of segmentations.
+        maps: Folder of slices, for the pictures of segmentations; those already in ``out`` stay.
         paper: Print the paper's values beside ours.
 
     Returns:
@@ -38,27 +59,45 @@ def render(
     """
     for package in ("matplotlib", "pandas", "scikit_posthocs"):
         require(package)
-    groups = group_results(load_results(results))
     out = Path(out)
+    report = compose(results, out, maps, paper)
     try:
-        (out / "tables").mkdir(parents=True, exist_ok=True)
-        (out / "images" / "benchmark").mkdir(parents=True, exist_ok=True)
+        for folder in (out / TABLES, out / IMAGES):
+            folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{out} cannot be written: {error.strerror or error}") from error
+    for name, draw in report.drawings.items():
+        _draw(draw, out / name)
+    for name, text in report.texts.items():
+        write_text(out / name, text)
+    return [out / name for name in (*report.drawings, *report.texts)]
+
+
+def compose(results: Sequence[str | Path], out: Path, maps: str | Path | None = None, paper: bool = False) -> Report:
+    """Everything :func:`render` writes, with its arguments; nothing is drawn yet."""
+    groups = group_results(load_results(results))
     backbones = list(dict.fromkeys(group.backbone for group in groups if group.rows))
     main = [main_table([g for g in groups if g.backbone == name and g.rows], paper) for name in backbones]
     tables = {group.name: list(_tables(group)) for group in groups}
-    written = [path for table in [*main, *(t for own in tables.values() for t in own)] for path in _write(table, out)]
+    texts = {}
+    for table in [*main, *(table for own in tables.values() for table in own)]:
+        texts[f"{TABLES}/{table.name}.md"] = f"{table.caption}\n\n{table.markdown()}"
+        texts[f"{TABLES}/{table.name}.tex"] = table.latex()
+        texts[f"{TABLES}/{table.name}.csv"] = table.csv()
+    drawn: dict[str, Callable[[], Figure]] = {}
     figures: dict[str, list[tuple[str, str]]] = {}
     for group in groups:
-        figures[group.name] = []
-        for drawing in _drawings(group, None if maps is None else Path(maps)):
-            path = _draw(drawing, out)
-            figures[group.name].append((path.relative_to(out).as_posix(), drawing[1]))
-            written.append(path)
-    notes = "\n".join(path.read_text(encoding="utf-8") for path in _notes(results))
-    write_text(out / "benchmark.md", write_page(groups, main, tables, figures, notes, paper))
-    return [*written, out / "benchmark.md"]
+        shown = {f"{IMAGES}/{name}.png": what for name, what, _ in drawings(group)}
+        drawn |= {f"{IMAGES}/{name}.png": draw for name, _, draw in drawings(group)}
+        picture = f"{IMAGES}/maps-{group.name}.png"
+        if maps is not None and has_maps(group, Path(maps)):
+            drawn[picture] = functools.partial(draw_maps, group, Path(maps))
+        if picture in drawn or (out / picture).exists():
+            shown[picture] = "Best and worst volume of every method: outlines (white: label) and confidence"
+        figures[group.name] = list(shown.items())
+    notes = [path.read_text(encoding="utf-8") for folder in results if (path := Path(folder) / NOTES).is_file()]
+    texts["benchmark.md"] = write_page(groups, main, tables, figures, "\n".join(notes), paper)
+    return Report(texts, drawn)
 
 
 def _tables(group: Group) -> Iterator[Table]:
@@ -74,33 +113,10 @@ def _tables(group: Group) -> Iterator[Table]:
     yield cost_table(group)
 
 
-def _drawings(group: Group, maps: Path | None) -> Iterator[Drawing]:
-    yield from drawings(group)
-    if maps is not None and has_maps(group, maps):
-        what = "Best and worst volume of every method: outlines (white: label) and confidence"
-        yield f"maps-{group.name}", what, lambda: draw_maps(group, maps)
-
-
-def _write(table: Table, out: Path) -> list[Path]:
-    forms = {"md": f"{table.caption}\n\n{table.markdown()}", "tex": table.latex(), "csv": table.csv()}
-    paths = []
-    for ending, text in forms.items():
-        paths.append(out / "tables" / f"{table.name}.{ending}")
-        write_text(paths[-1], text)
-    return paths
-
-
-def _draw(drawing: Drawing, out: Path) -> Path:
-    name, _, draw = drawing
+def _draw(draw: Callable[[], Figure], path: Path) -> None:
     figure = draw()
-    path = out / "images" / "benchmark" / f"{name}.png"
     partial = path.with_name(f".{path.name}.partial")
     # Without the version of the program in it, the file depends on the picture alone.
     figure.savefig(partial, format="png", dpi=100, metadata={"Software": None})
     partial.replace(path)
     require("matplotlib.pyplot").close(figure)
-    return path
-
-
-def _notes(results: Sequence[str | Path]) -> list[Path]:
-    return [path for folder in results if (path := Path(folder) / NOTES).is_file()]

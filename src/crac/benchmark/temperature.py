@@ -32,6 +32,8 @@ def fit_temperature(batches: Batches) -> float:
     for _ in range(PASSES):
         inverse = torch.logspace(0, 1, POINTS, base=high / low, dtype=torch.float64) * low
         slope = _slopes(batches(), inverse)
+        if not slope.any():
+            return 1.0  # right and saturated everywhere: any temperature does
         if slope[0] >= 0:
             return 1 / low
         if slope[-1] <= 0:

@@ -107,6 +107,7 @@ def _test(cell: Cell, job: Job, folder: Folder, result: Result, model: Model, st
     measured = measure_volumes(model, store, split.test, protocol, temperature)
     rows = measured.evaluation.rows
     columns = [name for name in rows[0] if name not in ("volume", "voxels")]
+    pooled = measured.evaluation.pooled()
     save_slices(measured.slices, folder.maps(cell))
     CellResult(
         cell=cell,
@@ -125,7 +126,7 @@ def _test(cell: Cell, job: Job, folder: Folder, result: Result, model: Model, st
         columns=columns,
         volumes={row["volume"]: [row[name] for name in columns] for row in rows},
         patients={row["volume"]: store.cases[row["volume"]].patient for row in rows},
-        pooled=measured.evaluation.summary()["pooled"],
+        pooled={mask: _small(result.to_dict(store.class_names)) for mask, result in pooled.items()},
         logits=measured.logits,
         history=_curves(result.history),
     ).save(folder.result(cell))
@@ -140,6 +141,14 @@ def _describe(job: Job, store: Store, split: Split) -> dict[str, Any]:
         "patients": len({case.patient for case in store.cases.values()}),
         "manifest_sha256": sha256(store.path / "manifest.json"),
     }
+
+
+def _small(pooled: dict[str, Any]) -> dict[str, Any]:
+    """Without the bins that no figure shows: those of the classes within a region."""
+    for region in pooled["by_region"].values():
+        for one in region["by_class"].values():
+            del one["bins"]
+    return pooled
 
 
 def _environment(run: Path) -> dict[str, Any]:
