@@ -17,6 +17,7 @@ EXTRA_OF = {
     "nnunetv2": "nnunet",
     "pandas": "train",
     "pydantic": "train",
+    "ray": "ray",
     "rich": "train",
     "safetensors": "train",
     "scikit_posthocs": "train",

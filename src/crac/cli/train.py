@@ -20,7 +20,7 @@ best.safetensors and last.safetensors."""
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "data": {"metavar": "STORE", "help": "prepared store (crac prepare)"},
-    "method": {"help": "loss: ce fl ecp ls svls mbls nacl bwcr crac (default: crac)"},
+    "method": {"help": "loss: ce fl ecp ls svls mbls nacl bwcr ml1ace crac (default: crac)"},
     "method_options": {"nargs": "+", "metavar": "NAME=VALUE", "help": "keywords of the loss, e.g. alpha=0.2"},
     "backbone": {"help": "network: unet or nnunet (default: unet)"},
     "width": {"type": int, "help": "filters of the network's first level (default: 32)"},
@@ -43,6 +43,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "accelerator": {"choices": ("auto", "cpu", "cuda"), "help": "default: auto"},
     "devices": {"type": int, "help": "processes on each node, one a device (default: 1)"},
     "nodes": {"type": int, "help": "machines (default: 1)"},
+    "save_every": {"type": int, "help": "epochs between checkpoints to go on from (default: 1)"},
+    "pictures": {"switch": True, "help": "TensorBoard files, and the multipliers drawn (default: yes)"},
     "mlflow": {"switch": True, "help": "log to MLflow as well"},
 }
 """Setting -> how the command line spells it; the same names as in a settings file."""

@@ -47,6 +47,8 @@ class TrainConfig(BaseModel):
         accelerator: ``auto``, ``cpu`` or ``cuda``.
         devices: Processes on each node, one a device.
         nodes: Machines.
+        save_every: Epochs between checkpoints to go on from; the best one is always kept.
+        pictures: Write TensorBoard files and draw the multipliers.
         mlflow: Log to MLflow as well.
     """
 
@@ -76,6 +78,8 @@ class TrainConfig(BaseModel):
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
     devices: Positive = 1
     nodes: Positive = 1
+    save_every: Positive = 1
+    pictures: bool = True
     mlflow: bool = False
 
     @field_validator("method")

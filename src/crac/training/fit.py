@@ -48,6 +48,7 @@ def fit(config: TrainConfig, task: Task, state: State, log: Log, stop: Interrupt
         task.save(state, epoch_finished=True)
         log.epoch(state.history[-1])
         if task.any_rank(stop.requested):
+            task.save(state, epoch_finished=False)
             break
     return state.epoch == config.epochs
 

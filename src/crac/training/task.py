@@ -42,7 +42,7 @@ class Task:
         observe: The validation pass.
         run: Folder.
         card: What the network is.
-        method: Name of the loss.
+        config: Settings.
     """
 
     fabric: Fabric
@@ -54,7 +54,7 @@ class Task:
     observe: Callable[[], dict[str, float]]
     run: RunFolder
     card: ModelCard
-    method: str
+    config: TrainConfig
 
     @property
     def device(self) -> torch.device:
@@ -98,8 +98,12 @@ class Task:
     def save(self, state: State, epoch_finished: bool) -> None:
         """Write the checkpoint; the other processes wait for the one that does."""
         if self.rank == 0:
-            about = {"crac": __version__, "method": self.method, "model": self.card.model_dump(mode="json")}
-            (self.run.save_epoch if epoch_finished else self.run.save_last)(state, about)
+            about = {"crac": __version__, "method": self.config.method, "model": self.card.model_dump(mode="json")}
+            if epoch_finished:
+                due = state.epoch % self.config.save_every == 0 or state.epoch == self.config.epochs
+                self.run.save_epoch(state, about, due)
+            else:
+                self.run.save_last(state, about)
         self.fabric.barrier()
 
     def mean(self, value: Tensor) -> float:
@@ -164,6 +168,4 @@ def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split
         validation = Batches(store, split.validation, dims=2, shuffle=False, **common, **share)
     else:
         validation = Volumes(store, split.validation, device, **share)
-    return Task(
-        fabric, fabric_network, loss, fabric_optimizer, batches, layout, observe, run, card, config.method
-    ), state
+    return Task(fabric, fabric_network, loss, fabric_optimizer, batches, layout, observe, run, card, config), state
