@@ -111,7 +111,9 @@ def disagreements(case: dict[str, Any], device: str, seed: int = 0) -> list[str]
     info = torch.finfo(case["dtype"])
     allowed = 1e-5 * reference.abs().max()
     if case["dtype"] != torch.float32:
-        allowed = allowed + info.eps * reference.abs() + info.tiny * info.eps
+        # Dice adds a second gradient, rounded by itself; where the two cancel, their rounding stays.
+        size = reference.abs().max() if "dice_weight" in case["method"][1] else reference.abs()
+        allowed = allowed + info.eps * size + info.tiny * info.eps
     error = (gradient - reference).abs()
     if gradient.dtype != case["dtype"] or not bool((error <= allowed).all()):
         found.append(f"gradient off by {(error / reference.abs().max()).max().item():.1e} of its largest element")
