@@ -34,7 +34,7 @@ class GraphedStep:
 
     def __init__(self, fabric: Fabric, network: nn.Module, loss: SegmentationLoss, optimizer: Any) -> None:
         self.fabric, self.network, self.loss, self.optimizer = fabric, network, loss, optimizer
-        self.stream = torch.cuda.Stream(fabric.device)
+        self.stream = torch.cuda.Stream(fabric.device)  # type: ignore[no-untyped-call]
         self.graph: torch.cuda.CUDAGraph | None = None
         self.steps = 0
         self.images = self.labels = self.value = torch.empty(0)
