@@ -16,7 +16,7 @@ __all__ = ["RANGE_TOLERANCE", "REGIONS", "SUM_TOLERANCE", "Tally", "Top", "Voxel
 
 REGIONS = 2
 # Few enough for a core's cache, enough to make up for the cost of calling torch some hundred times.
-CPU_STEP = 2**16
+CPU_STEP = 2**17
 CUDA_STEP = 2**23
 # Neighbouring voxels mostly fall into the same cell. Adding to it many times in a row is slow, on a CPU because each
 # addition waits for the one before, on a GPU because threads collide; so they take turns on copies of the cells.

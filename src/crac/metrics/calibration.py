@@ -105,17 +105,19 @@ class CalibrationMeter:
         record = self._tops is not None and self._offered + labels.numel() <= EXACT_VOXELS
         # A byte per label where it can hold them: the region map is bound by memory.
         small = labels.to(torch.uint8) if self.ignore_index is None and self.num_classes <= 256 else labels
+        if not len(labels):
+            return
+        # On a GPU the whole batch at once, for every launch costs; on the CPU image by image, for every copy does.
+        parts = [slice(None)] if scores.is_cuda else [slice(item, item + 1) for item in range(len(labels))]
         images = [
             Voxels(
-                scores[item].reshape(self.num_classes, -1),
-                labels[item].reshape(-1),
-                region_map(small[item : item + 1], ignore_index=self.ignore_index).view(-1),
-                None if keep is None else keep[item].reshape(-1),
+                scores[part].transpose(0, 1).reshape(self.num_classes, -1),
+                labels[part].reshape(-1),
+                region_map(small[part], ignore_index=self.ignore_index).view(-1),
+                None if keep is None else keep[part].reshape(-1),
             )
-            for item in range(len(labels))
+            for part in parts
         ]
-        if not images:
-            return
         batch, tops = tally(images, self.cells, logits is not None, record)
         if scores.device.type == "cpu":
             self._refuse_invalid(batch)
