@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-import torch
 from torch import Tensor
 
 __all__ = ["Grid", "Plan", "start"]
@@ -48,13 +47,17 @@ def start(kernel: Any, plan: Plan, tensors: Sequence[Tensor | None]) -> None:
         tensors: The leading arguments, the first not ``None``.
     """
     assert tensors[0] is not None
-    device = tensors[0].get_device()
-    key = (device, *[None if one is None else (one.dtype, one.data_ptr() % 16 == 0) for one in tensors])
+    # Addresses, because the launcher asks the driver about every tensor it is given.
+    addresses = [None if one is None else one.data_ptr() for one in tensors]
+    key = (
+        tensors[0].get_device(),
+        *[None if one is None else one.dtype for one in tensors],
+        *[address is None or address % 16 == 0 for address in addresses],
+    )
     found = plan.compiled.get(key)
     if found is not None:
         compiled, rest = found
-        stream = torch.cuda.current_stream(device).cuda_stream
-        compiled[plan.grid](*tensors, *plan.numbers, *rest, stream=stream)
+        compiled[plan.grid](*addresses, *plan.numbers, *rest)
         return
     compiled = kernel[plan.grid](*tensors, *plan.numbers, **plan.constants)
     if compiled is not None:  # the interpreter compiles nothing

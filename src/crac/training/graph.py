@@ -52,7 +52,7 @@ class GraphedStep:
         self.images.copy_(batch.images)
         self.labels.copy_(batch.labels)
         if self.graph is None:
-            self._record(generator)
+            self._record()
         assert self.graph is not None
         self.graph.replay()
         return self.value.clone()
@@ -70,10 +70,11 @@ class GraphedStep:
         torch.cuda.current_stream().wait_stream(self.stream)
         return value
 
-    def _record(self, generator: Generator) -> None:
+    def _record(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, stream=self.stream):
-            self.value = self.loss(self.network(self.images), self.labels)
-            self.fabric.backward(self.value)
+            value = self.loss(self.network(self.images), self.labels)
+            self.fabric.backward(value)
             self.optimizer.step()
+            self.value = value.detach()

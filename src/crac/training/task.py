@@ -185,6 +185,8 @@ def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split
     )
     validation: Batches | Volumes
     if card.dims == 2:
+        if on_gpu:
+            common["batch_size"] *= 4  # nothing is kept for a backward pass, and every launch costs
         validation = Batches(store, split.validation, dims=2, shuffle=False, **common, **share)
     else:
         validation = Volumes(store, split.validation, device, **share)
