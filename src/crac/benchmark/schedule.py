@@ -145,7 +145,8 @@ def on_ray(jobs: Iterator[Job], folder: Folder, address: str, workers: int | Non
             try:
                 yield ray.get(ready)
             except ray.exceptions.RayError as error:
-                yield Outcome(job.name, 0.0, f"its worker ended: {str(error).strip().splitlines()[0]}")
+                reason = str(getattr(error, "cause", None) or error).strip().splitlines()[0]
+                yield Outcome(job.name, 0.0, f"its worker ended: {reason}")
     finally:
         if own:
             ray.shutdown()
