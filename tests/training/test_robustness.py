@@ -72,13 +72,13 @@ def test_twenty_kills_leave_the_same_bits_as_none(small: Any, tmp_path: Path) ->
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_in_the_middle_of_an_epoch(number: int, small: Any, tmp_path: Path) -> None:
-    config = small(epochs=3, deterministic=True, batch_size=1, method="bwcr", augment=True)
+    config = small(epochs=2, deterministic=True, batch_size=2, width=2, method="bwcr", augment=True)
     train(config, tmp_path / "whole")
     process = start(config, tmp_path / "run")
     while not (tmp_path / "run" / "last.safetensors").exists():
         assert process.exitcode is None
         time.sleep(0.01)
-    time.sleep(0.1)
+    time.sleep(0.05)
     os.kill(process.pid or 0, number)
     process.join()
     assert process.exitcode == 0

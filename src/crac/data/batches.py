@@ -164,8 +164,9 @@ class Batches:
         read, fill = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
         for target, array, channels in ((image, source[0], (slice(None),)), (label, source[1], ())):
             part = array[(*channels, *first, *read)]
-            part = part if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
-            target[(*channels, *fill)] = part.squeeze(len(channels)) if first else part
+            # From a memory map straight into the batch, without a copy in between.
+            view: Any = target if isinstance(part, Tensor) else target.numpy()
+            view[(*channels, *fill)] = part.squeeze(len(channels)) if first else part
 
     def _fill_cache(self, device: torch.device, whole: bool) -> None:
         if whole:

@@ -22,6 +22,7 @@ __all__ = ["PALETTE", "critical_difference", "gaps", "reliability", "reliability
 # Okabe and Ito: blue, vermillion, green, orange, sky blue, purple, black, yellow.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000", "#F0E442")
 MARKERS = "osD^vPX*"
+FEW = 30  # voxels; the accuracy of fewer is mostly chance and is drawn as such
 WIDTH = 6.0  # inches; at 100 dots per inch a picture is 600 pixels wide
 STYLE = {"font.size": 11, "axes.spines.top": False, "axes.spines.right": False, "savefig.dpi": 100}
 
@@ -33,7 +34,13 @@ def reliability(result: CalibrationResult) -> Figure:
     upper, width = axes[0], 1 / len(result.bins.counts)
     centre = edges[:-1] + width / 2
     confidence, accuracy = bins.confidence.numpy(), bins.accuracy.numpy()
-    upper.bar(centre, accuracy, width, color=PALETTE[4], edgecolor="white", label="accuracy")
+    few = bins.counts.numpy() < FEW
+    upper.bar(centre, np.where(few, np.nan, accuracy), width, color=PALETTE[4], edgecolor="white", label="accuracy")
+    if (few & (bins.counts.numpy() > 0)).any():
+        shown = np.where(few, accuracy, np.nan)
+        upper.bar(
+            centre, shown, width, color="#dddddd", edgecolor="white", label=f"accuracy of fewer than {FEW} voxels"
+        )
     upper.bar(
         centre, confidence - accuracy, width, bottom=accuracy, color="none", edgecolor=PALETTE[1], hatch="///",
         linewidth=0.8, label="gap to confidence",
@@ -129,8 +136,19 @@ def _curves(pairs: Mapping[str, Bins], title: str, names: tuple[str, str]) -> Fi
         filled = bins.counts.numpy() > 0
         axes[0].plot(
             bins.confidence.numpy()[filled], bins.accuracy.numpy()[filled], color=colours[number],
-            marker=MARKERS[number % len(MARKERS)], markersize=5, linewidth=1.5, label=name,
+            linewidth=1.5,
         )  # fmt: skip
+        marker = MARKERS[number % len(MARKERS)]
+        for chosen, fill, label in (
+            (bins.counts.numpy() >= FEW, colours[number], name),
+            (filled & (bins.counts.numpy() < FEW), "white", None),
+        ):
+            axes[0].plot(
+                bins.confidence.numpy()[chosen], bins.accuracy.numpy()[chosen], marker, color=colours[number],
+                markerfacecolor=fill, markersize=5.5, label=label,
+            )  # fmt: skip
+    if any(((bins.counts > 0) & (bins.counts < FEW)).any() for bins in pairs.values()):
+        axes[0].plot([], [], "o", color="#555555", markerfacecolor="white", label=f"hollow: fewer than {FEW} voxels")
     _finish(axes[0], names[1], title)
     _histogram(axes[1], pairs, colours)
     axes[1].set_xlabel(names[0])
@@ -139,9 +157,9 @@ def _curves(pairs: Mapping[str, Bins], title: str, names: tuple[str, str]) -> Fi
 
 def _finish(axis: Axes, ylabel: str, title: str) -> None:
     axis.plot([0, 1], [0, 1], "--", color="#555555", linewidth=1, label="perfect")
-    axis.set(xlim=(0, 1), ylim=(0, 1), ylabel=ylabel)
+    axis.set(xlim=(-0.01, 1.01), ylim=(-0.02, 1.03), ylabel=ylabel)
     axis.set_title(title, fontsize=11)
-    axis.legend(frameon=False, loc="upper left", fontsize=10)
+    axis.legend(frameon=False, loc="best", fontsize=10)
 
 
 def _histogram(axis: Axes, pairs: Mapping[str, Bins], colours: Sequence[str]) -> None:

@@ -33,7 +33,7 @@ class Protocol:
 
     Args:
         class_names: One per class, background first; empty if not known yet.
-        masks: Which voxels calibration is measured on; the first is the one plotted.
+        masks: Which voxels calibration is measured on.
         bins: Number of bins.
         threshold: TACE leaves out probabilities up to it.
         hd95: Definition of HD95, see :func:`crac.hd95`.
@@ -44,7 +44,7 @@ class Protocol:
     """
 
     class_names: Sequence[str]
-    masks: Sequence[Mask] = ("label_foreground", "union_foreground")
+    masks: Sequence[Mask] = ("label_foreground", "all")
     bins: int = 15
     threshold: float = 1e-3
     hd95: Definition = "pooled"

@@ -71,18 +71,18 @@ def _write_rows(evaluation: Evaluation, path: Path) -> None:
 
 def _write_plots(evaluation: Evaluation, folder: Path) -> None:
     names = list(evaluation.protocol.class_names)
-    result = evaluation.pooled()[evaluation.protocol.masks[0]]
-    if not result.count:
-        return
-    figures = {
-        "reliability.png": plots.reliability(result),
-        "reliability_classes.png": plots.reliability_by_class(result, names),
-        "reliability_regions.png": plots.reliability_by_region(result),
-        "gap.png": plots.gaps(result, names),
-    }
-    for name, figure in figures.items():
-        figure.savefig(folder / name, dpi=100)
-        require("matplotlib.pyplot").close(figure)
+    for mask, result in evaluation.pooled().items():
+        if not result.count:
+            continue
+        figures = {
+            "reliability": plots.reliability(result),
+            "reliability_classes": plots.reliability_by_class(result, names),
+            "reliability_regions": plots.reliability_by_region(result),
+            "gap": plots.gaps(result, names),
+        }
+        for name, figure in figures.items():
+            figure.savefig(folder / f"{name}.{mask}.png", dpi=100)
+            require("matplotlib.pyplot").close(figure)
 
 
 def table(evaluation: Evaluation) -> list[tuple[str, str, str, str]]:
@@ -92,6 +92,9 @@ def table(evaluation: Evaluation) -> list[tuple[str, str, str, str]]:
     units = {"hd95": f" ({protocol.unit}, {protocol.hd95})", "asd": f" ({protocol.unit})"}
     units["surface_dice"] = f" (at {protocol.tolerance:g} {protocol.unit})"
     lines = [(metric + units.get(metric, ""), means[metric], math.nan) for metric in SEGMENTATION]
+    lines += [
+        (f"{m} {name}", means[f"{m}.{name}"], math.nan) for m in ("dsc", "hd95") for name in protocol.class_names[1:]
+    ]
     for mask, result in pooled.items():
         lines += [(f"{m} [{mask}]", means[f"{m}[{mask}]"], getattr(result, m)) for m in CALIBRATION]
         lines += [

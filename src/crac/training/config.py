@@ -40,7 +40,7 @@ class TrainConfig(BaseModel):
         split_seed: Of the 70/10/20 split by patient.
         augment: Flip, rotate, scale and shift intensities of the training images.
         precision: ``fp32``, ``tf32`` (fast matrix units), ``bf16`` or ``fp16`` (mixed, with loss scaling).
-        channels_last: Store images with their channels innermost, which convolutions on GPUs prefer.
+        channels_last: Store images with their channels innermost, which GPUs prefer; no effect on the CPU.
         compile: Let ``torch.compile`` optimise the network.
         cache: Where the training set lives: ``mmap`` (disk), ``memory`` or ``device``.
         deterministic: Same result to the last bit on every run (on the CPU; on a GPU as far as it can).

@@ -70,8 +70,9 @@ def numerics(config: TrainConfig) -> Iterator[None]:
         torch.use_deterministic_algorithms(strict[0], warn_only=strict[1])
 
 
-def memory_format(config: TrainConfig, dims: int) -> torch.memory_format:
+def memory_format(config: TrainConfig, dims: int, device: torch.device) -> torch.memory_format:
     """How images and weights are laid out."""
-    if not config.channels_last:
+    # On the CPU torch 2.13 writes past its buffers in the backward pass of narrow transposed convolutions.
+    if not config.channels_last or device.type == "cpu":
         return torch.contiguous_format
     return torch.channels_last if dims == 2 else torch.channels_last_3d

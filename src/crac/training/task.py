@@ -130,7 +130,8 @@ def model_card(config: TrainConfig, store: Store) -> ModelCard:
 def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split, run: RunFolder) -> tuple[Task, State]:
     """Build everything, and go back to the run's last checkpoint if it has one."""
     card = model_card(config, store)
-    device, layout = fabric.device, memory_format(config, card.dims)
+    device = fabric.device
+    layout = memory_format(config, card.dims, device)
     torch.manual_seed(config.seed)
     network = card.build().to(device).to(memory_format=layout)  # type: ignore[call-overload]
     loss = build_loss(config.method, store.num_classes, **config.method_options).to(device)
