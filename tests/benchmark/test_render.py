@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 FIXTURE = Path(__file__).parent / "fixture"
 COMMITTED = {
     "fixture": (FIXTURE / "results", FIXTURE / "expected"),
-    "docs": (ROOT / "benchmarks/results", ROOT / "docs"),
+    "docs": (ROOT / "benchmarks/methods", ROOT / "docs"),
 }
 
 
