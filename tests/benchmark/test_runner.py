@@ -16,6 +16,8 @@ import pytest
 from crac.benchmark import CellResult, Suite, load_results, run_benchmark
 from crac.benchmark.cell import Folder
 from crac.benchmark.runner import Clock
+from crac.benchmark.watch import Watch
+from crac.benchmark.work import Outcome
 from crac.cli import main
 from crac.data import Store
 from crac.errors import InputError
@@ -158,6 +160,59 @@ def test_other_settings_belong_elsewhere(tiny_suite: Any, tmp_path: Path) -> Non
     (tmp_path / "out/results/phantom.unet.ce.0.json").unlink()
     summary = run_benchmark(changed, tmp_path / "out")
     assert "was trained with width 2, not 4: remove it" in summary.broken["phantom.unet.ce.0"]
+
+
+def test_ctrl_c_stops_the_whole_and_the_next_call_goes_on(
+    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from crac.training import fit
+
+    def interrupted_step(*args: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return inner_step(*args)
+
+    inner_step = fit.inner_step
+    monkeypatch.setattr(fit, "inner_step", interrupted_step)
+    arguments = ["benchmark", str(tiny()), "--out", str(tmp_path / "out")]
+    assert main(arguments) == 130
+    assert "give the same command again to go on" in capsys.readouterr().err
+    assert not written(tmp_path / "out")
+    monkeypatch.setattr(fit, "inner_step", inner_step)
+    assert main(arguments) == 0
+    assert len(written(tmp_path / "out")) == 3
+
+
+def test_the_table_shows_what_runs_what_is_done_and_the_time_left(
+    tiny_suite: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rich.console import Console
+
+    jobs = tiny_suite(seeds=[0, 1]).jobs({"phantom": tmp_path})
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    watch = Watch(jobs, {jobs[0].name}, Folder(tmp_path), workers=1)
+    assert watch.headline() == "1 of 4 runs done"
+    watch.started(jobs[1])
+    now += 40
+    watch.ended(Outcome(jobs[1].name, 40.0))
+    watch.started(jobs[2])
+    now += 10
+    assert watch.headline() == "2 of 4 runs done, 1 running, about 70 s left"
+    folder = tmp_path / "runs" / jobs[2].name
+    folder.mkdir(parents=True)
+    (folder / "metrics.csv").write_text("epoch,dice\n1,0.5\n")
+    watch.ended(Outcome(jobs[3].name, 1.0, "no memory"))
+    console = Console(width=100, record=True, file=(tmp_path / "shown").open("w"))
+    console.print(watch.table())
+    shown = console.export_text()
+    assert "2 of 4 runs done, 1 running, 1 broken" in shown
+    ce, ours = (
+        next(line for line in shown.splitlines() if f" {label} " in line) for label in ("CE", "CRaC (released)")
+    )
+    assert "done" in ce
+    assert "epoch 1/1, 10 s" in ce
+    assert "done" in ours
+    assert "broken" in ours
 
 
 def run_all(path: Path, out: Path, jobs: int) -> None:
