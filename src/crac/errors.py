@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 EXTRA_OF = {
+    "ignite": "monai",
     "lightning": "train",
     "matplotlib": "train",
     "mlflow": "mlflow",
@@ -16,6 +17,7 @@ EXTRA_OF = {
     "nnunetv2": "nnunet",
     "pandas": "train",
     "pydantic": "train",
+    "ray": "ray",
     "rich": "train",
     "safetensors": "train",
     "scikit_posthocs": "train",

@@ -20,7 +20,7 @@ best.safetensors and last.safetensors."""
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "data": {"metavar": "STORE", "help": "prepared store (crac prepare)"},
-    "method": {"help": "loss: ce fl ecp ls svls mbls nacl bwcr crac (default: crac)"},
+    "method": {"help": "loss: ce fl ecp ls svls mbls nacl bwcr ml1ace crac (default: crac)"},
     "method_options": {"nargs": "+", "metavar": "NAME=VALUE", "help": "keywords of the loss, e.g. alpha=0.2"},
     "backbone": {"help": "network: unet or nnunet (default: unet)"},
     "width": {"type": int, "help": "filters of the network's first level (default: 32)"},
@@ -38,11 +38,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "precision": {"choices": ("fp32", "tf32", "bf16", "fp16"), "help": "default: fp32"},
     "channels_last": {"switch": True, "help": "memory layout that GPUs prefer"},
     "compile": {"switch": True, "help": "optimise the network with torch.compile"},
+    "cuda_graph": {"switch": True, "help": "record the training step once and replay it (one GPU, not fp16)"},
     "cache": {"choices": ("mmap", "memory", "device"), "help": "where the images live (default: memory)"},
     "deterministic": {"switch": True, "help": "the same result to the last bit (CPU)"},
     "accelerator": {"choices": ("auto", "cpu", "cuda"), "help": "default: auto"},
     "devices": {"type": int, "help": "processes on each node, one a device (default: 1)"},
     "nodes": {"type": int, "help": "machines (default: 1)"},
+    "save_every": {"type": int, "help": "epochs between checkpoints to go on from (default: 1)"},
+    "pictures": {"switch": True, "help": "TensorBoard files, and the multipliers drawn (default: yes)"},
     "mlflow": {"switch": True, "help": "log to MLflow as well"},
 }
 """Setting -> how the command line spells it; the same names as in a settings file."""

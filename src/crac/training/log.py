@@ -80,7 +80,8 @@ class Log:
         self._live: Any = None
         self._active = active
         if active:
-            self._sinks.append(TensorBoard(folder / "tensorboard", start))
+            if config.pictures:
+                self._sinks.append(TensorBoard(folder / "tensorboard", start))
             if config.mlflow:
                 self._sinks.append(MLflow(folder, config))
 

@@ -118,14 +118,15 @@ class RunFolder:
         """Save everything that is needed to go on."""
         Checkpoint(state.tensors(), {**about, **state.info()}).save(self.last)
 
-    def save_epoch(self, state: State, about: dict[str, Any]) -> None:
-        """Save a finished epoch: ``best`` if it is, then ``last``, then the table."""
+    def save_epoch(self, state: State, about: dict[str, Any], due: bool = True) -> None:
+        """Save a finished epoch: ``best`` if it is, then ``last`` if it is due, then the table."""
         # First `best`: if the process dies in between, the epoch is repeated and `best` found to be right already.
         score = state.history[-1]["dice"]
         if not self.best.exists() or score > Checkpoint.read_info(self.best)["dice"]:
             scores = {"epoch": state.epoch, **state.history[-1]}
             Checkpoint(state.result(), {**about, **scores}).save(self.best)
-        self.save_last(state, about)
+        if due:
+            self.save_last(state, about)
         self.write_table(state.history)
 
     def write_table(self, history: list[dict[str, float]]) -> None:
