@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import torch
 
 from crac.data import Augmentation, Batches, Store, phantom, prepare
@@ -56,6 +57,17 @@ def floor(images: int, voxels: int) -> float:
     return round(1e3 * median(times), 3)
 
 
+def round_trip(store: Store) -> dict[str, dict[str, float]]:
+    """DSC of each class between the original labels and those that went through the recipe and back."""
+    scores = []
+    for name in store.cases:
+        original, restored = store.original_label(name), store.restore(name, store.label(name))
+        masks = ((original == value, restored == value) for value in range(1, store.num_classes))
+        scores.append([2 * (a & b).sum() / max(a.sum() + b.sum(), 1) for a, b in masks])
+    columns = zip(store.class_names[1:], np.array(scores).T, strict=True)
+    return {name: {"mean": round(float(dsc.mean()), 4), "lowest": round(float(dsc.min()), 4)} for name, dsc in columns}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--acdc", type=Path, help="the real ACDC")
@@ -66,6 +78,7 @@ def main() -> None:
         "command": "python benchmarks/data.py" + (" --acdc ACDC" if args.acdc else ""),
         "cpu": platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
+        "load_before": [round(load, 1) for load in os.getloadavg()],  # what others were doing on these cores
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
@@ -81,6 +94,7 @@ def main() -> None:
         start = time.perf_counter()
         Store.open(store.path).verify()
         result["verify_s"] = round(time.perf_counter() - start, 2)
+        result["label_round_trip_dsc"] = round_trip(store)
         names = store.split().train
         for cache in ("mmap", "memory"):
             result[f"batch_16_slices_{cache}"] = seconds(Batches(store, names, 16, cache=cache))

@@ -22,6 +22,7 @@ from crac.cli import main
 from crac.data import Store
 from crac.errors import InputError
 from crac.metrics.protocol import Prediction, evaluate
+from crac.training.log import Log
 from crac.training.run import RunFolder
 
 FORK = multiprocessing.get_context("forkserver")
@@ -165,19 +166,12 @@ def test_other_settings_belong_elsewhere(tiny_suite: Any, tmp_path: Path) -> Non
 def test_ctrl_c_stops_the_whole_and_the_next_call_goes_on(
     tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from crac.training import fit
-
-    def interrupted_step(*args: Any) -> Any:
-        os.kill(os.getpid(), signal.SIGINT)
-        return inner_step(*args)
-
-    inner_step = fit.inner_step
-    monkeypatch.setattr(fit, "inner_step", interrupted_step)
     arguments = ["benchmark", str(tiny()), "--out", str(tmp_path / "out")]
-    assert main(arguments) == 130
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "step", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        assert main(arguments) == 130
     assert "give the same command again to go on" in capsys.readouterr().err
     assert not written(tmp_path / "out")
-    monkeypatch.setattr(fit, "inner_step", inner_step)
     assert main(arguments) == 0
     assert len(written(tmp_path / "out")) == 3
 

@@ -19,7 +19,7 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_text_and_json(raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prepare", "acdc", str(raw), str(tmp_path / "text"), "--jobs", "1"]) == 0
     text = capsys.readouterr()
-    assert "ACDC: 6 cases of 3 patients" in text.out
+    assert "ACDC phantom: 6 cases of 3 patients" in text.out
     assert "preparing: 6 of 6" in text.err
     assert main(["prepare", "acdc", str(raw), str(tmp_path / "json"), "--jobs", "1", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)

@@ -92,7 +92,7 @@ def test_ct_is_windowed_by_the_labelled_voxels(tmp_path: Path) -> None:
 def test_all_defects_are_listed_and_nothing_is_written(cardiac_raw: Path, tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     shutil.copytree(cardiac_raw, raw)
-    folders = sorted(raw.iterdir())
+    folders = sorted(raw.glob("patient*"))
     images = [sorted(path for path in folder.glob("*.nii.gz") if "_gt" not in path.name)[0] for folder in folders]
     labels = [path.with_name(path.name.replace(".nii", "_gt.nii")) for path in images]
 
@@ -145,7 +145,7 @@ def test_other_targets(cardiac_raw: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a folder"):
         prepare("acdc", cardiac_raw, tmp_path / "file" / "store")
     (tmp_path / "empty").mkdir()
-    assert prepare("acdc", cardiac_raw, tmp_path / "empty").name == "ACDC"
+    assert prepare("acdc", cardiac_raw, tmp_path / "empty").name == "ACDC phantom"
     assert {path.name for path in tmp_path.iterdir()} == {"file", "empty"}
 
 

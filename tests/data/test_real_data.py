@@ -17,6 +17,7 @@ def acdc(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def test_acdc_is_whole(acdc: Store, real_data: Path) -> None:
+    assert acdc.name == "ACDC"
     assert len(acdc.cases) == 200
     assert len({case.patient for case in acdc.cases.values()}) == 100
     assert sum(case.prepared_shape[0] for case in acdc.cases.values()) == 1902

@@ -51,7 +51,7 @@ def test_acdc_defects(cardiac_raw: Path, tmp_path: Path) -> None:
 
 def test_flare21(abdominal_raw: Path) -> None:
     source = read_flare(abdominal_raw)
-    assert source.name == "FLARE21"
+    assert source.name == "FLARE21 phantom"
     assert [case.name for case in source.cases] == ["train_000", "train_001", "train_002"]
     assert source.label_values == {0: 0, 1: 1, 2: 2, 3: 3, 4: 4}
 

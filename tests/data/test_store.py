@@ -25,7 +25,7 @@ def copy(cardiac_store: Store, tmp_path: Path) -> Path:
 def test_reading(cardiac_store: Store) -> None:
     store = Store.open(str(cardiac_store.path))
     assert store.manifest == cardiac_store.manifest
-    assert (store.name, store.channels, store.class_names[3]) == ("ACDC", 1, "LV")
+    assert (store.name, store.channels, store.class_names[3]) == ("ACDC phantom", 1, "LV")
     again = pickle.loads(pickle.dumps(store))
     np.testing.assert_array_equal(again.image("patient001_frame01"), store.image("patient001_frame01"))
     for read in (store.image, store.label, store.original_label):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss, log_loss
 
 import crac
-from conftest import golden
+from common import golden
 from crac.errors import InputError
 from crac.functional import region_map
 from crac.metrics import CalibrationMeter, CalibrationResult
@@ -306,9 +306,9 @@ def test_nothing_counted_is_nan_and_not_an_error():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s, y: (s, y + 9), "outside 0..2"),
-        (lambda s, y: (s, y - 1), "outside 0..2"),
-        (lambda s, y: (s * torch.nan, y), "not finite"),
+        (lambda s, y: (s, y + 9), r"0\.\.2"),
+        (lambda s, y: (s, y - 1), r"0\.\.2"),
+        (lambda s, y: (s * torch.nan, y), "finite"),
         (lambda s, y: (s * 0.9, y), "sum to 1"),
         (lambda s, y: (s - s.mean() * torch.tensor([3.0, -3.0, 0.0]).view(1, 3, 1, 1), y), "negative"),
         (lambda s, y: (s, y.float()), "integers"),
@@ -380,5 +380,5 @@ def test_gpu_reports_bad_values_when_computing():
     logits, labels = random_case((1, 3, 8, 8))
     meter = CalibrationMeter(num_classes=3, mask="all")
     meter.update(logits=logits.cuda(), labels=labels.cuda() + 7)
-    with pytest.raises(InputError, match=r"outside 0\.\.2"):
+    with pytest.raises(InputError, match=r"0\.\.2"):
         meter.compute()

@@ -10,7 +10,7 @@ from crac.training import TrainConfig
 
 __all__ = ["Cell", "Folder", "Job"]
 
-NOT_THE_RESULT = ("data", "accelerator", "devices", "nodes", "cache", "mlflow", "pictures", "save_every")
+NOT_THE_RESULT = ("data", "accelerator", "devices", "nodes", "cache", "cuda_graph", "mlflow", "pictures", "save_every")
 """Settings that say where and how a training runs, not what comes out of it."""
 
 

@@ -38,6 +38,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "precision": {"choices": ("fp32", "tf32", "bf16", "fp16"), "help": "default: fp32"},
     "channels_last": {"switch": True, "help": "memory layout that GPUs prefer"},
     "compile": {"switch": True, "help": "optimise the network with torch.compile"},
+    "cuda_graph": {"switch": True, "help": "record the training step once and replay it (one GPU, not fp16)"},
     "cache": {"choices": ("mmap", "memory", "device"), "help": "where the images live (default: memory)"},
     "deterministic": {"switch": True, "help": "the same result to the last bit (CPU)"},
     "accelerator": {"choices": ("auto", "cpu", "cuda"), "help": "default: auto"},

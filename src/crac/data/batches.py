@@ -82,6 +82,8 @@ class Batches:
             raise one_of("dims", dims, (2, 3))
         if batch_size < 1:
             raise InputError(f"batch_size must be at least 1; got {batch_size}")
+        if seed < 0:
+            raise InputError(f"seed must be at least 0; got {seed}")
         if not 0 <= rank < world_size:
             raise InputError(f"rank must lie in 0..world_size-1; got {rank} of {world_size}")
         if patch_size is not None and (len(patch_size) != dims or min(patch_size) < 1):

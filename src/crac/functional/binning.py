@@ -17,7 +17,7 @@ from torch import Tensor
 
 from crac.errors import InputError
 
-__all__ = ["Cells", "equal_mass_error", "equal_width_bins", "quantile_error"]
+__all__ = ["Bins", "Cells", "Scratch", "equal_mass_error", "equal_width_bins", "quantile_error"]
 
 STEPS_PER_OCTAVE = 32
 # Odds outside 2^-20 .. 2^24 share the end cells; 2^-24 is the smallest 1 - p a float32 can hold.
@@ -25,6 +25,25 @@ LOWEST, HIGHEST = -20, 24
 SHIFT = 23 - int(math.log2(STEPS_PER_OCTAVE))  # drops all but the leading bits of a float32's mantissa
 FIRST = (127 + LOWEST) << 23 >> SHIFT
 LAST = (127 + HIGHEST) << 23 >> SHIFT
+
+
+class Scratch(NamedTuple):
+    """Memory for intermediate values: fresh memory for each of them would cost more than computing them."""
+
+    single: Tensor
+    double: Tensor
+    cell: Tensor
+    whole: Tensor
+
+    @classmethod
+    def like(cls, values: Tensor) -> Scratch:
+        """For values of this shape."""
+        types = (torch.float32, torch.float64, torch.int32, torch.int32)
+        return cls(*(torch.empty(values.shape, dtype=dtype, device=values.device) for dtype in types))
+
+    def first(self, number: int) -> Scratch:
+        """The part for the first ``number`` values."""
+        return Scratch(*(part[:number] for part in self))
 
 
 class Cells:
@@ -52,7 +71,7 @@ class Cells:
         self.bin = (first * bins).ceil().long().clamp(1, bins) - 1
         self.above = first.float().view(torch.int32) > self._threshold_bits
 
-    def index(self, probabilities: Tensor, exact: Tensor) -> Tensor:
+    def index(self, probabilities: Tensor, exact: Tensor, scratch: Scratch | None = None) -> Tensor:
         """Cell of each probability.
 
         Each set of edges contributes the number of its edges below the probability, so the sum of the three
@@ -62,17 +81,19 @@ class Cells:
             probabilities: ``float32`` or ``float64`` in ``[0, 1]``, any shape.
             exact: The same in ``float64``, in which ``p * bins`` is compared with whole numbers. The threshold
                 is compared in ``float32``.
+            scratch: Memory to work in.
 
         Returns:
-            ``int32`` of the same shape. Values that are not probabilities get some cell, never a bad index.
+            ``int32`` of the same shape, in ``scratch`` if given. Values that are not probabilities get some cell,
+            never a bad index.
         """
+        space = scratch or Scratch.like(probabilities)
         single = probabilities.float()
-        odds = single / (1 - single)
-        cell = (odds.view(torch.int32) >> SHIFT).clamp_(FIRST, LAST)
-        cell += (exact * self.bins).ceil_().int()
+        odds = torch.div(single, torch.sub(1, single, out=space.single), out=space.single)
+        cell = torch.bitwise_right_shift(odds.view(torch.int32), SHIFT, out=space.cell).clamp_(FIRST, LAST)
+        cell += space.whole.copy_(torch.mul(exact, self.bins, out=space.double).ceil_())
         # Compared as bit patterns, which sort like the values they stand for, to stay in one vectorised type.
-        bits = single.view(torch.int32)
-        cell += torch.gt(bits, self._threshold_bits, out=torch.empty_like(bits))
+        cell += torch.gt(single.view(torch.int32), self._threshold_bits, out=space.whole)
         return cell.sub_(FIRST).clamp_(0, self.size - 1)
 
     def _first_probabilities(self) -> Tensor:

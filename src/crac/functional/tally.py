@@ -10,14 +10,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from crac.functional.binning import Cells
+from crac.functional.binning import Cells, Scratch
 
-__all__ = ["REGIONS", "Tally", "Voxels", "tally"]
+__all__ = ["RANGE_TOLERANCE", "REGIONS", "SUM_TOLERANCE", "Tally", "Top", "Voxels", "tally"]
 
 REGIONS = 2
-# Under 2^15 elements torch runs an operation on the calling thread; that many also stay in a core's cache.
-CPU_STEP = 2**15 - 2**9
-CUDA_STEP = 2**24
+# Few enough for a core's cache, enough to make up for the cost of calling torch some hundred times.
+CPU_STEP = 2**17
+CUDA_STEP = 2**23
+# Neighbouring voxels mostly fall into the same cell. Adding to it many times in a row is slow, on a CPU because each
+# addition waits for the one before, on a GPU because threads collide; so they take turns on copies of the cells.
+CPU_COPIES, CUDA_COPIES = 4, 32
 # What rounding a probability to half precision or to a byte can do to the sum of a few classes.
 SUM_TOLERANCE = 0.02
 RANGE_TOLERANCE = 1e-3
@@ -33,7 +36,7 @@ class Tally(NamedTuple):
         confidence: Same shape, ``float64``: the sum of those probabilities.
         squares: ``(K, 2)`` sum of squared probabilities, over all voxels and over the outer ones.
         surprise: ``(K, region)`` sum of ``-log(probability of the labelled class)`` by labelled class.
-        invalid: Scalar count of voxels that hold no probabilities or no class.
+        invalid: Scalar count of voxels that hold no probabilities.
     """
 
     counts: Tensor
@@ -89,95 +92,161 @@ class Top(NamedTuple):
     region: Tensor
 
 
-def tally(voxels: Voxels, total: Tally, cells: Cells, from_logits: bool, record: bool = False) -> list[Top]:
-    """Count an image's voxels.
+def tally(images: Sequence[Voxels], cells: Cells, from_logits: bool, record: bool = False) -> tuple[Tally, list[Top]]:
+    """Count the voxels of images.
 
     On a GPU nothing here waits for the device.
 
     Args:
-        voxels: What to count.
-        total: Where to add.
+        images: What to count, all on one device.
         cells: How to cut the probabilities.
-        from_logits: Whether ``voxels.scores`` are logits.
+        from_logits: Whether their scores are logits.
         record: Whether to return what was seen of the predicted class, voxel by voxel.
     """
-    num_classes, size = voxels.scores.shape
-    on_cpu = voxels.scores.device.type == "cpu"
+    on_cpu = images[0].scores.device.type == "cpu"
     step = CPU_STEP if on_cpu else CUDA_STEP
+    parts = [image.part(first, first + step) for image in images for first in range(0, image.scores.shape[1], step)]
 
-    def count(start: int, stop: int, into: Tally) -> list[Top]:
-        parts = (voxels.part(first, min(first + step, stop)) for first in range(start, stop, step))
-        seen = [_tally_part(part, into, cells, from_logits, record) for part in parts]
-        return [top for top in seen if top is not None]
+    def count(share: Sequence[Voxels]) -> tuple[Tally, list[Top]]:
+        counter = _Counter(share, cells, from_logits, record)
+        seen = [counter.add(part) for part in share]
+        return counter.total(), [top for top in seen if top is not None]
 
-    workers = min(torch.get_num_threads(), size // (4 * step)) if on_cpu else 1
+    threads = torch.get_num_threads()
+    workers = min(threads, len(parts) // 4) if on_cpu else 1
     if workers < 2:
-        return count(0, size, total)
-    share = -(-size // workers)
-    own = [Tally.zeros(num_classes, cells, voxels.scores.device) for _ in range(workers)]
-    with ThreadPoolExecutor(workers, initializer=lambda: torch.set_num_threads(1)) as pool:
-        starts = range(0, size, share)
-        seen = list(pool.map(lambda start, into: count(start, min(start + share, size), into), starts, own))
-    for part in own:
-        total.add_(part)
-    return [top for tops in seen for top in tops]
+        return count(parts)
+    shares = [parts[len(parts) * w // workers : len(parts) * (w + 1) // workers] for w in range(workers)]
+    try:
+        # Each worker keeps to one thread: torch's own would fight over the same cores.
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            counted = list(pool.map(count, shares))
+    finally:
+        torch.set_num_threads(threads)  # the workers' setting is also what threads started later would begin with
+    total = counted[0][0]
+    for other, _ in counted[1:]:
+        total.add_(other)
+    return total, [top for _, tops in counted for top in tops]
 
 
-def _tally_part(voxels: Voxels, total: Tally, cells: Cells, from_logits: bool, record: bool) -> Top | None:
-    scores, labels, region, keep = voxels
-    if keep is not None and scores.device.type == "cpu":
-        # Dropping voxels is cheaper than carrying them; on a GPU it would have to wait for their number.
-        places = keep.nonzero().squeeze(1)
-        if places.numel() == 0:
+class _Counter:
+    """Counts parts one after the other, in memory that is taken once."""
+
+    def __init__(self, parts: Sequence[Voxels], cells: Cells, from_logits: bool, record: bool) -> None:
+        scores = parts[0].scores
+        self.cells, self.from_logits, self.record = cells, from_logits, record
+        self.num_classes, self.device = len(scores), scores.device
+        self.copies = CPU_COPIES if self.device.type == "cpu" else CUDA_COPIES
+        self.slots = 4 * REGIONS * cells.size
+        length = max(part.scores.shape[1] for part in parts)
+        new = functools.partial(torch.empty, length, device=self.device)
+        self.scratch = Scratch.like(new())
+        self.exact, self.places = new(dtype=torch.float64), new(dtype=torch.int64)
+        self.ones = torch.ones(length, dtype=torch.int64, device=self.device)
+        self.turn = torch.arange(length, device=self.device).remainder_(self.copies).float()
+        zeros = functools.partial(torch.zeros, device=self.device)
+        self.counts = zeros(self.num_classes, self.copies * self.slots, dtype=torch.int64)
+        self.sums = zeros(self.num_classes, self.copies * self.slots, dtype=torch.float64)
+        self.squares = zeros(self.num_classes * 2, dtype=torch.float64)
+        self.surprise = zeros(self.copies * self.num_classes * REGIONS, dtype=torch.float64)
+        self.invalid = zeros((), dtype=torch.int64)
+
+    def total(self) -> Tally:
+        """What was counted."""
+        shape = (self.num_classes, self.copies, REGIONS, 2, 2, self.cells.size)
+        return Tally(
+            self.counts.view(shape).sum(1),
+            self.sums.view(shape).sum(1),
+            self.squares.view(self.num_classes, 2),
+            self.surprise.view(self.copies, self.num_classes, REGIONS).sum(0),
+            self.invalid,
+        )
+
+    def add(self, voxels: Voxels) -> Top | None:
+        """Count a part."""
+        scores, labels, region, keep = voxels
+        if keep is not None and self.device.type == "cpu":
+            # Dropping voxels is cheaper than carrying them; on a GPU it would have to wait for their number.
+            kept = keep.nonzero().squeeze(1)
+            if kept.numel() == 0:
+                return None
+            scores, labels, region = scores.index_select(1, kept), labels[kept], region[kept]
+            keep = None
+        if scores.dtype not in (torch.float32, torch.float64):
+            scores = scores.float()
+        rows = scores.unbind(0)
+        best = functools.reduce(torch.maximum, rows)
+        probabilities, partition = _softmax(rows, best) if self.from_logits else (rows, best)
+        label, outer = labels.float(), region.float()
+        correct = self._count_rows(rows, probabilities, best, label, outer, keep)
+        self._count_surprise(scores, partition, label, outer, keep)
+        if not self.record:
             return None
-        scores, labels, region = scores.index_select(1, places), labels[places], region[places]
-        keep = None
-    if scores.dtype not in (torch.float32, torch.float64):
-        scores = scores.float()
-    rows = scores.unbind(0)
-    best = functools.reduce(torch.maximum, rows)
-    probabilities, partition = _softmax(rows, best) if from_logits else (rows, best)
+        confidence = functools.reduce(torch.maximum, probabilities).double()
+        return Top(confidence if keep is None else torch.where(keep, confidence, -1), correct, region)
 
-    one = torch.ones_like(labels, dtype=torch.int64) if keep is None else keep.long()
-    kept = one.double()
-    outer = kept * region
-    label = labels.to(best.dtype)
-    # Comparisons written as 0 and 1 into floats are several times as fast as into booleans.
-    free, hit, top = torch.ones_like(best), torch.empty_like(best), torch.empty_like(best)
-    offset = region.to(best.dtype).mul_(4 * cells.size)
-    correct = torch.zeros_like(best)
-    for k, (row, probability) in enumerate(zip(rows, probabilities, strict=True)):
-        exact = probability.double()
+    def _count_rows(
+        self,
+        rows: Sequence[Tensor],
+        probabilities: Sequence[Tensor],
+        best: Tensor,
+        label: Tensor,
+        outer: Tensor,
+        keep: Tensor | None,
+    ) -> Tensor:
+        """Add every class's probabilities to their cells; returns 1 where the predicted class is the labelled one."""
+        number, size = len(best), self.cells.size
+        scratch, exact, places = self.scratch.first(number), self.exact[:number], self.places[:number]
+        one = self.ones[:number] if keep is None else keep.long()
+        weight = None if keep is None else keep.double()
+        outside = outer.double()
+        offset = torch.add(outer * (4 * size), self.turn[:number], alpha=self.slots)
+        # Comparisons written as 0 and 1 into floats are several times as fast as into booleans.
+        free, hit, top, correct = torch.ones_like(best), torch.empty_like(label), torch.empty_like(best), label * 0
+        squares = []
+        for k, (row, probability) in enumerate(zip(rows, probabilities, strict=True)):
+            exact.copy_(probability)
+            if weight is not None:
+                exact *= weight
+            torch.eq(label, k, out=hit)
+            torch.eq(row, best, out=top).mul_(free)  # of equal classes the first is the predicted one
+            free -= top
+            cell = self.cells.index(probability, exact, scratch)
+            flags = torch.add(offset, top, alpha=2 * size, out=scratch.single).add_(hit, alpha=size)
+            cell += scratch.whole.copy_(flags)
+            places.copy_(cell)
+            self.counts[k].scatter_add_(0, places, one)
+            self.sums[k].scatter_add_(0, places, exact)
+            squares += [torch.dot(exact, exact), torch.dot(torch.mul(exact, outside, out=scratch.double), exact)]
+            if self.record:
+                correct.addcmul_(hit, top.float())
+        self.squares += torch.stack(squares)
+        return correct
+
+    def _count_surprise(
+        self, scores: Tensor, partition: Tensor, label: Tensor, outer: Tensor, keep: Tensor | None
+    ) -> None:
+        """Add the negative log-likelihoods, and count what is no probability."""
+        number = len(label)
+        places = self.places[:number]
+        known = label.clamp(0, self.num_classes - 1)
+        own = scores.gather(0, places.copy_(known).unsqueeze(0)).squeeze(0)
+        if self.from_logits:
+            surprise = partition - own
+            fault = partition - partition  # 0, or NaN where it is not finite
+        else:
+            surprise = own.clamp_(min=torch.finfo(own.dtype).eps).log_().neg_()
+            fault = functools.reduce(torch.add, scores.unbind(0)).sub_(1).abs_()
+            lowest = functools.reduce(torch.minimum, scores.unbind(0))
+            fault = torch.maximum(fault, lowest.mul_(-SUM_TOLERANCE / RANGE_TOLERANCE))
+        sound = torch.lt(fault, SUM_TOLERANCE, out=torch.empty_like(fault))
+        exact = self.exact[:number].copy_(surprise)
         if keep is not None:
-            exact = exact * kept
-        torch.eq(label, k, out=hit)
-        torch.eq(row, best, out=top).mul_(free)  # of equal classes the first is the predicted one
-        free -= top
-        slot = torch.add(offset, top, alpha=2 * cells.size).add_(hit, alpha=cells.size).int()
-        slot += cells.index(probability, exact)
-        places = slot.long()
-        total.counts[k].view(-1).scatter_add_(0, places, one)
-        total.confidence[k].view(-1).scatter_add_(0, places, exact)
-        total.squares[k] += torch.stack([torch.dot(exact, exact), torch.dot(exact * outer, exact)])
-        if record:
-            correct.addcmul_(hit, top)
-
-    known = labels.long().clamp(0, len(rows) - 1)
-    own = scores.gather(0, known.unsqueeze(0)).squeeze(0)
-    if from_logits:
-        surprise = partition - own
-        valid = partition.isfinite()
-    else:
-        surprise = own.clamp(min=torch.finfo(own.dtype).eps).log().neg()
-        valid = (sum(rows) - 1).abs() < SUM_TOLERANCE  # type: ignore[union-attr]
-        valid &= functools.reduce(torch.minimum, rows) > -RANGE_TOLERANCE
-    valid &= known == labels
-    total.surprise.view(-1).scatter_add_(0, known * REGIONS + region, surprise * kept)
-    total.invalid.add_((one * ~valid).sum())
-    if not record:
-        return None
-    confidence = functools.reduce(torch.maximum, probabilities).double()
-    return Top(confidence if keep is None else torch.where(keep, confidence, -1), correct, region)
+            exact *= keep
+            sound = torch.where(keep, sound, 1)
+        slot = torch.add(outer, known, alpha=REGIONS).add_(self.turn[:number], alpha=self.num_classes * REGIONS)
+        self.surprise.scatter_add_(0, places.copy_(slot), exact)
+        self.invalid += number - sound.sum().long()
 
 
 def _softmax(rows: Sequence[Tensor], best: Tensor) -> tuple[list[Tensor], Tensor]:

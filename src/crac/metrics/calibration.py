@@ -103,20 +103,22 @@ class CalibrationMeter:
         scores, labels = scores.detach(), self._check(scores, labels)
         keep = self._keep(scores, labels, mask)
         record = self._tops is not None and self._offered + labels.numel() <= EXACT_VOXELS
-        batch, tops = Tally.zeros(self.num_classes, self.cells, scores.device), []
-        for item, (image, target) in enumerate(zip(scores, labels, strict=True)):
-            # A byte per label where it can hold them: the region map is bound by memory.
-            small = self.ignore_index is None and self.num_classes <= 256
-            region = region_map(
-                (target.to(torch.uint8) if small else target).unsqueeze(0), ignore_index=self.ignore_index
+        # A byte per label where it can hold them: the region map is bound by memory.
+        small = labels.to(torch.uint8) if self.ignore_index is None and self.num_classes <= 256 else labels
+        if not len(labels):
+            return
+        # On a GPU the whole batch at once, for every launch costs; on the CPU image by image, for every copy does.
+        parts = [slice(None)] if scores.is_cuda else [slice(item, item + 1) for item in range(len(labels))]
+        images = [
+            Voxels(
+                scores[part].transpose(0, 1).reshape(self.num_classes, -1),
+                labels[part].reshape(-1),
+                region_map(small[part], ignore_index=self.ignore_index).view(-1),
+                None if keep is None else keep[part].reshape(-1),
             )
-            voxels = Voxels(
-                image.reshape(self.num_classes, -1),
-                target.reshape(-1),
-                region.view(-1),
-                None if keep is None else keep[item].reshape(-1),
-            )
-            tops += tally(voxels, batch, self.cells, logits is not None, record)
+            for part in parts
+        ]
+        batch, tops = tally(images, self.cells, logits is not None, record)
         if scores.device.type == "cpu":
             self._refuse_invalid(batch)
         self._add(batch, tops if record else None, labels.numel())
@@ -231,11 +233,15 @@ class CalibrationMeter:
         return known if keep is None else keep & known
 
     def _refuse_invalid(self, counted: Tally) -> None:
-        number = int(counted.invalid)
-        if number:
+        # Every voxel counts once for class 0, and once as a hit of its label if that is a class.
+        unknown = int(counted.counts[0].sum() - counted.counts[:, :, :, 1].sum())
+        if unknown:
+            raise InputError(f"labels must lie in 0..{self.num_classes - 1}; {unknown} voxels of the mask do not")
+        faulty = int(counted.invalid)
+        if faulty:
             raise InputError(
-                f"{number} voxels of the mask hold a label outside 0..{self.num_classes - 1}, or scores that are not "
-                "finite, or probabilities that are negative or do not sum to 1"
+                f"{faulty} voxels of the mask hold scores that are not finite, or probabilities that are negative or "
+                "do not sum to 1"
             )
 
 

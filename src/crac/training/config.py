@@ -42,6 +42,7 @@ class TrainConfig(BaseModel):
         precision: ``fp32``, ``tf32`` (fast matrix units), ``bf16`` or ``fp16`` (mixed, with loss scaling).
         channels_last: Store images with their channels innermost, which GPUs prefer; no effect on the CPU.
         compile: Let ``torch.compile`` optimise the network.
+        cuda_graph: Record the training step once and replay it, which frees it from the CPU's pace; one GPU, not fp16.
         cache: Where the training set lives: ``mmap`` (disk), ``memory`` or ``device``.
         deterministic: Same result to the last bit on every run (on the CPU; on a GPU as far as it can).
         accelerator: ``auto``, ``cpu`` or ``cuda``.
@@ -73,6 +74,7 @@ class TrainConfig(BaseModel):
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     channels_last: bool = False
     compile: bool = False
+    cuda_graph: bool = False
     cache: Literal["mmap", "memory", "device"] = "memory"
     deterministic: bool = False
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"

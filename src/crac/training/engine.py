@@ -35,6 +35,11 @@ def start_fabric(config: TrainConfig) -> Fabric:
         accelerator = "cuda" if torch.cuda.is_available() else "cpu"
     if accelerator == "cuda" and config.devices > torch.cuda.device_count():
         raise InputError(f"devices must be at most {torch.cuda.device_count()} on this machine; got {config.devices}")
+    if config.cuda_graph and (accelerator != "cuda" or processes > 1 or config.precision == "fp16"):
+        raise InputError(
+            "cuda_graph needs one GPU and a precision other than fp16; "
+            f"got {processes} x {accelerator} and {config.precision}"
+        )
     require("lightning")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside Lightning, none of them the user's doing

@@ -11,7 +11,7 @@ from crac.training.config import TrainConfig
 from crac.training.interrupt import Interrupt
 from crac.training.log import Log
 from crac.training.state import State
-from crac.training.step import inner_step, step_generator
+from crac.training.step import step_generator
 from crac.training.task import Task
 
 __all__ = ["DivergedError", "fit"]
@@ -56,11 +56,10 @@ def fit(config: TrainConfig, task: Task, state: State, log: Log, stop: Interrupt
 def inner_iteration(config: TrainConfig, task: Task, state: State, log: Log, stop: Interrupt) -> None:
     """One pass over the training set with the multipliers fixed; takes up an epoch that was interrupted."""
     task.batches.set_epoch(state.epoch)
-    for group in task.optimizer.param_groups:
-        group["lr"] = config.rate(state.epoch)
+    task.set_learning_rate(config.rate(state.epoch))
     for batch in itertools.islice(task.batches, state.step, None):
         generator = step_generator(task.device, config.seed, state.epoch, state.step, task.rank)
-        value = inner_step(task.fabric, task.network, task.loss, task.optimizer, task.place(batch), generator)
+        value = task.step(task.place(batch), generator)
         state.finish_step(value, batch.names)
         if task.device.type == "cpu" and not task.distributed and not value.isfinite():
             raise diverged(state, state.step)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from crac._version import __version__
 from crac.data import Augmentation, Batch, Batches, Split, Store
@@ -18,8 +19,10 @@ from crac.multipliers import Multipliers
 from crac.training.checkpoint import Checkpoint
 from crac.training.config import TrainConfig
 from crac.training.engine import memory_format
+from crac.training.graph import GraphedStep
 from crac.training.run import RunFolder
 from crac.training.state import State
+from crac.training.step import inner_step
 from crac.training.validation import Volumes, validate
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ class Task:
         network: As Fabric runs it.
         loss: On the device.
         optimizer: As Fabric runs it.
+        step: One step of the inner iteration.
         batches: Of the training set, this process's share.
         memory_format: Of the images.
         observe: The validation pass.
@@ -49,6 +53,7 @@ class Task:
     network: nn.Module
     loss: SegmentationLoss
     optimizer: Any
+    step: Callable[[Batch, Generator], Tensor]
     batches: Batches
     memory_format: torch.memory_format
     observe: Callable[[], dict[str, float]]
@@ -74,6 +79,14 @@ class Task:
     def place(self, batch: Batch) -> Batch:
         """The batch in the network's memory format."""
         return Batch(batch.images.contiguous(memory_format=self.memory_format), batch.labels, batch.names)
+
+    def set_learning_rate(self, rate: float) -> None:
+        """For the steps to come."""
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):  # a recorded step reads it from the device
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
 
     def validate(self) -> dict[str, float]:
         """Let the loss observe the validation set; returns the scores."""
@@ -135,10 +148,17 @@ def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split
     torch.manual_seed(config.seed)
     network = card.build().to(device).to(memory_format=layout)  # type: ignore[call-overload]
     loss = build_loss(config.method, store.num_classes, **config.method_options).to(device)
-    optimizer = torch.optim.Adam(network.parameters(), config.learning_rate, fused=device.type == "cuda")
+    on_gpu = device.type == "cuda"
+    rate = torch.tensor(config.learning_rate, device=device) if config.cuda_graph else config.learning_rate
+    optimizer = torch.optim.Adam(network.parameters(), rate, fused=on_gpu, capturable=config.cuda_graph)
     if config.compile:
         network.compile()  # in place, which leaves the names of its weights alone
     fabric_network, fabric_optimizer = fabric.setup(network, optimizer)
+    step: Callable[[Batch, Generator], Tensor] = (
+        GraphedStep(fabric, fabric_network, loss, fabric_optimizer)
+        if config.cuda_graph
+        else partial(inner_step, fabric, fabric_network, loss, fabric_optimizer)
+    )
     state = State(network, loss, optimizer, fabric.strategy.precision)
     if run.last.exists():
         state.restore(Checkpoint.load(run.last), run.last)
@@ -168,4 +188,6 @@ def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split
         validation = Batches(store, split.validation, dims=2, shuffle=False, **common, **share)
     else:
         validation = Volumes(store, split.validation, device, **share)
-    return Task(fabric, fabric_network, loss, fabric_optimizer, batches, layout, observe, run, card, config), state
+    return Task(
+        fabric, fabric_network, loss, fabric_optimizer, step, batches, layout, observe, run, card, config
+    ), state
