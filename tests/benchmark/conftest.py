@@ -10,8 +10,6 @@ from conftest_training import store  # noqa: F401
 from crac.benchmark import Suite
 from crac.data import Store
 
-FIXTURE = Path(__file__).parent / "fixture"
-
 
 @pytest.fixture
 def tiny(store: Store, tmp_path: Path) -> Any:  # noqa: F811

@@ -16,10 +16,13 @@ import pytest
 from crac.benchmark import CellResult, Suite, load_results, run_benchmark
 from crac.benchmark.cell import Folder
 from crac.benchmark.runner import Clock
+from crac.benchmark.watch import Watch
+from crac.benchmark.work import Outcome
 from crac.cli import main
 from crac.data import Store
 from crac.errors import InputError
 from crac.metrics.protocol import Prediction, evaluate
+from crac.training.log import Log
 from crac.training.run import RunFolder
 
 FORK = multiprocessing.get_context("forkserver")
@@ -160,6 +163,52 @@ def test_other_settings_belong_elsewhere(tiny_suite: Any, tmp_path: Path) -> Non
     assert "was trained with width 2, not 4: remove it" in summary.broken["phantom.unet.ce.0"]
 
 
+def test_ctrl_c_stops_the_whole_and_the_next_call_goes_on(
+    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["benchmark", str(tiny()), "--out", str(tmp_path / "out")]
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "step", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        assert main(arguments) == 130
+    assert "give the same command again to go on" in capsys.readouterr().err
+    assert not written(tmp_path / "out")
+    assert main(arguments) == 0
+    assert len(written(tmp_path / "out")) == 3
+
+
+def test_the_table_shows_what_runs_what_is_done_and_the_time_left(
+    tiny_suite: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rich.console import Console
+
+    jobs = tiny_suite(seeds=[0, 1]).jobs({"phantom": tmp_path})
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    watch = Watch(jobs, {jobs[0].name}, Folder(tmp_path), workers=1)
+    assert watch.headline() == "1 of 4 runs done"
+    watch.started(jobs[1])
+    now += 40
+    watch.ended(Outcome(jobs[1].name, 40.0))
+    watch.started(jobs[2])
+    now += 10
+    assert watch.headline() == "2 of 4 runs done, 1 running, about 70 s left"
+    folder = tmp_path / "runs" / jobs[2].name
+    folder.mkdir(parents=True)
+    (folder / "metrics.csv").write_text("epoch,dice\n1,0.5\n")
+    watch.ended(Outcome(jobs[3].name, 1.0, "no memory"))
+    console = Console(width=100, record=True, file=(tmp_path / "shown").open("w"))
+    console.print(watch.table())
+    shown = console.export_text()
+    assert "2 of 4 runs done, 1 running, 1 broken" in shown
+    ce, ours = (
+        next(line for line in shown.splitlines() if f" {label} " in line) for label in ("CE", "CRaC (released)")
+    )
+    assert "done" in ce
+    assert "epoch 1/1, 10 s" in ce
+    assert "done" in ours
+    assert "broken" in ours
+
+
 def run_all(path: Path, out: Path, jobs: int) -> None:
     run_benchmark(Suite.load(path), out, jobs=jobs)
 
@@ -167,11 +216,11 @@ def run_all(path: Path, out: Path, jobs: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_kill_loses_at_most_the_run_in_progress(tiny: Any, tmp_path: Path, jobs: int) -> None:
-    training = {"epochs": 3, "width": 2, "batch_size": 2, "accelerator": "cpu", "deterministic": True}
+    training = {"epochs": 3, "width": 2, "batch_size": 1, "accelerator": "cpu", "deterministic": True}
     suite, out = tiny(seeds=[0, 1], training=training), tmp_path / "out"
     process = FORK.Process(target=run_all, args=(suite, out, jobs))
     process.start()
-    while len(written(out)) < 2 or not (out / "runs/phantom.unet.ce.1/last.safetensors").exists():
+    while len(written(out)) < 2 or not (out / "runs/phantom.unet.ce.1/metrics.csv").exists():
         assert process.exitcode is None
         time.sleep(0.02)
     os.kill(process.pid or 0, signal.SIGKILL)
@@ -193,7 +242,7 @@ def test_kill_loses_at_most_the_run_in_progress(tiny: Any, tmp_path: Path, jobs:
 
 @pytest.mark.slow
 def test_processes_share_the_work_and_a_dying_one_breaks_only_its_run(tiny: Any, tmp_path: Path) -> None:
-    training = {"epochs": 40, "width": 2, "batch_size": 2, "accelerator": "cpu"}
+    training = {"epochs": 15, "width": 2, "batch_size": 2, "accelerator": "cpu"}
     methods = {name: {"method": name} for name in ("ce", "fl", "ls")}
     suite, out = tiny(methods=methods, training=training), tmp_path / "out"
     code = (
@@ -222,8 +271,10 @@ def test_processes_share_the_work_and_a_dying_one_breaks_only_its_run(tiny: Any,
 def test_runs_need_neither_pictures_nor_tables(tiny: Any, tmp_path: Path) -> None:
     """On a bare machine only the numbers are made; the report follows elsewhere."""
     code = (
-        "import sys\n"
-        "for name in ('matplotlib', 'pandas', 'tensorboard', 'scikit_posthocs'): sys.modules[name] = None\n"
+        "import sys, lightning.fabric\n"  # which takes matplotlib along where it is installed
+        "for name in ('matplotlib', 'pandas', 'tensorboard', 'scikit_posthocs'):\n"
+        "    for part in [part for part in sys.modules if part.partition('.')[0] == name]: del sys.modules[part]\n"
+        "    sys.modules[name] = None\n"
         "from crac.cli import main\n"
         f"sys.exit(main(['benchmark', {str(tiny())!r}, '--out', {str(tmp_path / 'out')!r}]))"
     )

@@ -1,5 +1,7 @@
 """From a trained model to maps that lie exactly on their input, seen with another reader's eyes."""
 
+import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -240,8 +242,6 @@ def test_load_and_command_line_agree(run: Path, store: Store, tmp_path: Path) ->
 
 
 def test_evaluate_is_the_networks_own_prediction_measured(run: Path, store: Store, tmp_path: Path) -> None:
-    import json
-
     assert main(["evaluate", str(run), "--split", "test", "--out", str(tmp_path / "audit"), "--device", "cpu"]) == 0
     summary = json.loads((tmp_path / "audit" / "summary.json").read_text())
     assert summary["source"] == {"run": str(run), "split": "test", "checkpoint": "best"}
@@ -257,6 +257,24 @@ def test_evaluate_is_the_networks_own_prediction_measured(run: Path, store: Stor
     assert summary["per_volume"]["ece[label_foreground]"]["mean"] == pytest.approx(meter.compute().ece)
     inner = summary["per_volume"]["ece.inner[label_foreground]"]["mean"]
     assert inner == pytest.approx(meter.compute().by_region["inner"].ece)  # regions of the slices it was trained on
+
+
+def test_maps_can_be_audited_on_the_original_grid(run: Path, store: Store, tmp_path: Path) -> None:
+    raw = store.path.parent / "raw"
+    names = store.split().test + store.split().validation
+    images = [str(raw / "TrainingImg" / f"{name}_0000.nii.gz") for name in names]
+    assert main(["predict", str(run), *images, "--out", str(tmp_path / "maps"), "--device", "cpu"]) == 0
+    (tmp_path / "labels").mkdir()
+    for name in names:
+        (tmp_path / "labels" / f"{name}.nii.gz").symlink_to(raw / "TrainingMask" / f"{name}.nii.gz")
+    command = ["evaluate", "--probabilities", str(tmp_path / "maps"), "--labels", str(tmp_path / "labels")]
+    assert main([*command, "--out", str(tmp_path / "audit"), "--jobs", "1"]) == 0
+    with (tmp_path / "audit" / "per_volume.csv").open() as file:
+        rows = {row["volume"]: row for row in csv.DictReader(file)}
+    assert rows.keys() == set(names)
+    labels = crac.load(run, "cpu").predict(images[0]).labels
+    expected = crac.dice(labels, store.original_label(names[0]), store.num_classes)[1:]
+    assert float(rows[names[0]]["dsc"]) == pytest.approx(float(np.nanmean(expected)))
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from crac.data import Store, phantom, prepare
 from crac.errors import InputError
 from crac.training import TrainConfig, TrainingError, resume, train
 from crac.training.checkpoint import Checkpoint
+from crac.training.log import Log
 from crac.training.run import RunFolder
 
 # A server that has imported everything forks each process in milliseconds; none of them shares memory with another.
@@ -95,19 +96,12 @@ def test_a_signal_saves_in_the_middle_of_an_epoch(number: int, small: Any, tmp_p
 def test_ctrl_c_on_the_command_line_says_how_to_go_on(
     small: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from crac.training import fit
-
-    def interrupted_step(*args: Any) -> Any:
-        os.kill(os.getpid(), signal.SIGINT)
-        return inner_step(*args)
-
-    inner_step = fit.inner_step
-    monkeypatch.setattr(fit, "inner_step", interrupted_step)
-    config = tmp_path / "settings.yaml"
-    config.write_text(small().dump())
-    assert main(["train", "--config", str(config), "--out", str(tmp_path / "run")]) == 130
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "step", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        config = tmp_path / "settings.yaml"
+        config.write_text(small().dump())
+        assert main(["train", "--config", str(config), "--out", str(tmp_path / "run")]) == 130
     assert f"continue with: crac train --resume {tmp_path / 'run'}" in capsys.readouterr().err
-    monkeypatch.setattr(fit, "inner_step", inner_step)
     assert main(["train", "--resume", str(tmp_path / "run")]) == 0
     assert "best validation Dice" in capsys.readouterr().out
 

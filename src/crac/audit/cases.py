@@ -15,6 +15,9 @@ __all__ = ["Case", "find_cases"]
 CLASS_FILE = re.compile(r"(?P<name>.+)[_-](?:class|c|prob|p)?[_-]?(?P<number>\d{1,4})")
 """One file a class: ``NAME_0``, ``NAME_class1``, ``NAME-p02``, ``NAME_0003``."""
 
+OURS = "_probabilities"
+"""How ``crac predict`` ends the name of a file that holds all classes."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -48,6 +51,8 @@ def find_cases(probabilities: Path, labels: Path) -> tuple[list[Case], list[str]
         raise InputError(f"--labels must hold .nii.gz or .nii files; {labels} holds none")
     archives = {path.name.removesuffix(".npz"): path for path in _files(probabilities, (".npz",))}
     volumes = _by_name(probabilities, ENDINGS, problems)
+    if ours := {name: path for name, path in volumes.items() if name.endswith(OURS)}:
+        volumes = {name.removesuffix(OURS): path for name, path in ours.items()}  # beside labels and other maps
     whole = {name: path for name, path in volumes.items() if name in label_files}
     parts: dict[str, dict[int, Path]] = defaultdict(dict)
     for name in sorted(volumes.keys() - whole.keys()):

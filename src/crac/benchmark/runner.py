@@ -134,9 +134,10 @@ def _choose(jobs: list[Job], only: Sequence[str]) -> list[Job]:
         return jobs
     chosen = []
     for job in jobs:
-        wanted = [cell for cell in job.cells if any(fnmatch.fnmatchcase(cell.method, pattern) for pattern in only)]
-        if wanted:
-            chosen.append(replace(job, cells=tuple(dict.fromkeys([job.cells[0], *wanted]))))
+        first, *rest = job.cells
+        wanted = [cell for cell in rest if any(fnmatch.fnmatchcase(cell.method, pattern) for pattern in only)]
+        if wanted or any(fnmatch.fnmatchcase(first.method, pattern) for pattern in only):
+            chosen.append(replace(job, cells=(first, *wanted)))
     if not chosen:
         names = dict.fromkeys(cell.method for job in jobs for cell in job.cells)
         raise InputError(f"only must match one of {', '.join(names)}; got {' '.join(only)}")

@@ -51,13 +51,15 @@ class Worker:
     """
 
     def __init__(self, folder: Folder, number: int, of: int) -> None:
+        devices = _devices()
+        device = devices[number % len(devices)] if devices else None
         # Spawned, not forked: neither torch's threads nor CUDA survive a fork.
         context = multiprocessing.get_context("spawn")
         self.number = number
         self.job: Job | None = None
         self.pipe: Connection
         self.pipe, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, folder, number, of), daemon=True)
+        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, folder, device, of), daemon=True)
         self.process.start()
         theirs.close()
 
@@ -145,18 +147,19 @@ def on_ray(jobs: Iterator[Job], folder: Folder, address: str, workers: int | Non
             try:
                 yield ray.get(ready)
             except ray.exceptions.RayError as error:
-                yield Outcome(job.name, 0.0, f"its worker ended: {str(error).strip().splitlines()[0]}")
+                reason = str(getattr(error, "cause", None) or error).strip().splitlines()[0]
+                yield Outcome(job.name, 0.0, f"its worker ended: {reason}")
     finally:
         if own:
             ray.shutdown()
 
 
-def _serve(pipe: Connection, folder: Folder, number: int, of: int) -> None:
+def _serve(pipe: Connection, folder: Folder, device: str | None, of: int) -> None:
     """Do jobs until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which then asks for an end
     threading.Thread(target=leave_with_parent, daemon=True).start()
-    if (devices := _devices()) is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = devices[number % len(devices)]
+    if device is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = device  # before anything here asks CUDA what there is
     elif of > 1:
         torch.set_num_threads(max(1, torch.get_num_threads() // of))
     while True:
@@ -173,10 +176,10 @@ def _serve(pipe: Connection, folder: Folder, number: int, of: int) -> None:
             return
 
 
-def _devices() -> list[str] | None:
-    """The GPUs this process may use, by the names CUDA knows them by; None without any."""
+def _devices() -> list[str]:
+    """The GPUs this process may use, by the names CUDA knows them by."""
     if not torch.cuda.is_available():
-        return None
+        return []
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     return named.split(",") if named else [str(number) for number in range(torch.cuda.device_count())]
 

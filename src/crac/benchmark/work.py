@@ -64,8 +64,8 @@ def do_job(job: Job, folder: Folder) -> Outcome:
         folder.broken(job).parent.mkdir(parents=True, exist_ok=True)
         write_text(folder.broken(job), traceback.format_exc())
     finally:
-        # A worker does many jobs: without this the compiler gives up on the ninth network it sees.
-        torch.compiler.reset()
+        if job.config.compile:
+            torch.compiler.reset()  # else the compiler gives up on the ninth network a worker sees
         torch.cuda.empty_cache()  # does nothing where CUDA is not in use
     return Outcome(job.name, time.perf_counter() - start, problem, stopped)
 

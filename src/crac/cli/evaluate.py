@@ -24,6 +24,7 @@ class is absent. PROBABILITIES holds, for a label file NAME.nii.gz, one of
   NAME.npz                          nnU-Net v2's, from nnUNetv2_predict --save_probabilities
   NAME.nii.gz                       4-D, the classes on the first axis or the last
   NAME_0.nii.gz NAME_1.nii.gz ...   one file a class
+  NAME_probabilities.nii.gz         crac predict's
 
 Defects of the files are all listed before anything is measured. OUT then holds per_volume.csv, summary.json and
 plots; the numbers are explained in docs/metrics.md."""

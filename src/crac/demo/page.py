@@ -72,19 +72,20 @@ def write_page(out: Path, shown: Shown) -> None:
     settings = shown.settings
     body = [
         "<h1>Can these probabilities be trusted?</h1>",
-        f"<p>{settings.patients} made-up patients, two volumes each. The same small network was trained twice for "
+        f"<p>{settings.patients} made-up patients, two volumes each: {settings.train} train, {settings.validation} "
+        f"validate, {settings.test} are held out. The same small network was trained twice for "
         f"{settings.epochs} epochs: with cross-entropy (<code>ce</code>), and with <code>crac</code>, which also "
-        "keeps its logits near what the neighbouring labels say. Everything below was measured on held-out "
+        "keeps its logits near what the neighbouring labels say. Everything below was measured on the held-out "
         f"patients, in {shown.seconds:.0f} s on this machine, seed {settings.seed}.</p>",
         f"<p><b>{html.escape(verdict(scores))}</b></p>",
         _table(scores),
         "<h2>Confidence against accuracy</h2>",
         "<p>On the diagonal, a voxel the network is 80 % sure of is right 8 times out of 10. Below it, the network "
         "is overconfident.</p>",
-        _pair(out, "reliability.png"),
+        _pair(out, f"reliability.{MASK}.png"),
         "<h2>Inside organs and on their boundaries</h2>",
         "<p>Annotators disagree at boundaries, so that is where a network should be less sure.</p>",
-        _pair(out, "reliability_regions.png"),
+        _pair(out, f"reliability_regions.{MASK}.png"),
         "<h2>Where they are sure</h2>",
         _figure(out / "slices.png", "Held-out patients: labels, then each network's outlines over its confidence."),
         "<h2>The multipliers</h2>",
