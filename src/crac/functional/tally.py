@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -11,12 +11,15 @@ import torch
 from torch import Tensor
 
 from crac.functional.binning import Cells, Scratch
+from crac.functional.regions import region_map
 
-__all__ = ["RANGE_TOLERANCE", "REGIONS", "SUM_TOLERANCE", "Tally", "Top", "Voxels", "tally"]
+__all__ = ["RANGE_TOLERANCE", "REGIONS", "SUM_TOLERANCE", "Image", "Tally", "Top", "tally"]
 
 REGIONS = 2
 # Few enough for a core's cache, enough to make up for the cost of calling torch some hundred times.
 CPU_STEP = 2**17
+# Regions are found for whole planes at a time, each slab with a plane more on either side.
+CPU_SLAB = 2**20
 CUDA_STEP = 2**23
 # Neighbouring voxels mostly fall into the same cell. Adding to it many times in a row is slow, on a CPU because each
 # addition waits for the one before, on a GPU because threads collide; so they take turns on copies of the cells.
@@ -63,25 +66,45 @@ class Tally(NamedTuple):
             mine += theirs.to(mine.device)
 
 
-class Voxels(NamedTuple):
-    """One image's voxels, in a row.
+class Image(NamedTuple):
+    """One image to count.
 
     Attributes:
-        scores: ``(K, V)`` logits or probabilities, floating point.
-        labels: ``(V,)`` integers.
-        region: ``(V,)`` of ``uint8``.
-        keep: ``(V,)`` boolean, or None for all.
+        scores: ``(K, *S)`` logits or probabilities, floating point.
+        labels: ``(*S)`` integers.
+        keep: ``(*S)`` boolean, or None for all.
     """
+
+    scores: Tensor
+    labels: Tensor
+    keep: Tensor | None
+
+    def slab(self, start: int, stop: int, ignore_index: int | None) -> Voxels:
+        """Some of its planes, with the regions of their voxels."""
+        low, high = max(start - 1, 0), min(stop + 1, len(self.labels))
+        region = region_map(self.labels[None, low:high], ignore_index=ignore_index)[0, start - low : stop - low]
+        return Voxels(
+            self.scores[:, start:stop].reshape(len(self.scores), -1),
+            self.labels[start:stop].reshape(-1),
+            region.reshape(-1),
+            None if self.keep is None else self.keep[start:stop].reshape(-1),
+        )
+
+
+class Voxels(NamedTuple):
+    """Voxels in a row: scores ``(K, V)``, labels, regions and whether they count, ``(V,)`` each."""
 
     scores: Tensor
     labels: Tensor
     region: Tensor
     keep: Tensor | None
 
-    def part(self, start: int, stop: int) -> Voxels:
-        """A range of them."""
-        keep = None if self.keep is None else self.keep[start:stop]
-        return Voxels(self.scores[:, start:stop], self.labels[start:stop], self.region[start:stop], keep)
+    def parts(self, step: int) -> Iterator[Voxels]:
+        """At most ``step`` of them at a time."""
+        for start in range(0, len(self.labels), step):
+            chosen = slice(start, start + step)
+            keep = None if self.keep is None else self.keep[chosen]
+            yield Voxels(self.scores[:, chosen], self.labels[chosen], self.region[chosen], keep)
 
 
 class Top(NamedTuple):
@@ -92,7 +115,9 @@ class Top(NamedTuple):
     region: Tensor
 
 
-def tally(images: Sequence[Voxels], cells: Cells, from_logits: bool, record: bool = False) -> tuple[Tally, list[Top]]:
+def tally(
+    images: Sequence[Image], cells: Cells, from_logits: bool, ignore_index: int | None = None, record: bool = False
+) -> tuple[Tally, list[Top]]:
     """Count the voxels of images.
 
     On a GPU nothing here waits for the device.
@@ -101,22 +126,30 @@ def tally(images: Sequence[Voxels], cells: Cells, from_logits: bool, record: boo
         images: What to count, all on one device.
         cells: How to cut the probabilities.
         from_logits: Whether their scores are logits.
+        ignore_index: Label that is no class when regions are found.
         record: Whether to return what was seen of the predicted class, voxel by voxel.
     """
     on_cpu = images[0].scores.device.type == "cpu"
-    step = CPU_STEP if on_cpu else CUDA_STEP
-    parts = [image.part(first, first + step) for image in images for first in range(0, image.scores.shape[1], step)]
+    step, slab = (CPU_STEP, CPU_SLAB) if on_cpu else (CUDA_STEP, CUDA_STEP)
+    slabs = [
+        (image, start, min(start + planes, len(image.labels)))
+        for image in images
+        for planes in [max(1, slab // max(1, image.labels[0].numel()))]
+        for start in range(0, len(image.labels), planes)
+    ]
 
-    def count(share: Sequence[Voxels]) -> tuple[Tally, list[Top]]:
-        counter = _Counter(share, cells, from_logits, record)
-        seen = [counter.add(part) for part in share]
+    def count(share: Sequence[tuple[Image, int, int]]) -> tuple[Tally, list[Top]]:
+        longest = max((stop - start) * image.labels[0].numel() for image, start, stop in share)
+        counter = _Counter(images[0].scores, min(step, longest), cells, from_logits, record)
+        voxels = (image.slab(start, stop, ignore_index) for image, start, stop in share)
+        seen = [counter.add(part) for row in voxels for part in row.parts(step)]
         return counter.total(), [top for top in seen if top is not None]
 
     threads = torch.get_num_threads()
-    workers = min(threads, len(parts) // 4) if on_cpu else 1
+    workers = min(threads, len(slabs) // 2) if on_cpu else 1
     if workers < 2:
-        return count(parts)
-    shares = [parts[len(parts) * w // workers : len(parts) * (w + 1) // workers] for w in range(workers)]
+        return count(slabs)
+    shares = [slabs[len(slabs) * w // workers : len(slabs) * (w + 1) // workers] for w in range(workers)]
     try:
         # Each worker keeps to one thread: torch's own would fight over the same cores.
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
@@ -132,13 +165,11 @@ def tally(images: Sequence[Voxels], cells: Cells, from_logits: bool, record: boo
 class _Counter:
     """Counts parts one after the other, in memory that is taken once."""
 
-    def __init__(self, parts: Sequence[Voxels], cells: Cells, from_logits: bool, record: bool) -> None:
-        scores = parts[0].scores
+    def __init__(self, scores: Tensor, length: int, cells: Cells, from_logits: bool, record: bool) -> None:
         self.cells, self.from_logits, self.record = cells, from_logits, record
         self.num_classes, self.device = len(scores), scores.device
         self.copies = CPU_COPIES if self.device.type == "cpu" else CUDA_COPIES
         self.slots = 4 * REGIONS * cells.size
-        length = max(part.scores.shape[1] for part in parts)
         new = functools.partial(torch.empty, length, device=self.device)
         self.scratch = Scratch.like(new())
         self.exact, self.places = new(dtype=torch.float64), new(dtype=torch.int64)

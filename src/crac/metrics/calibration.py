@@ -9,8 +9,7 @@ from torch import Tensor
 
 from crac.errors import InputError, one_of
 from crac.functional.binning import Cells
-from crac.functional.regions import region_map
-from crac.functional.tally import Tally, Top, Voxels, tally
+from crac.functional.tally import Image, Tally, Top, tally
 from crac.metrics.results import CalibrationResult, result
 
 __all__ = ["CalibrationMeter", "Mask"]
@@ -103,20 +102,12 @@ class CalibrationMeter:
         scores, labels = scores.detach(), self._check(scores, labels)
         keep = self._keep(scores, labels, mask)
         record = self._tops is not None and self._offered + labels.numel() <= EXACT_VOXELS
-        # A byte per label where it can hold them: the region map is bound by memory.
-        small = labels.to(torch.uint8) if self.ignore_index is None and self.num_classes <= 256 else labels
         images = [
-            Voxels(
-                scores[item].reshape(self.num_classes, -1),
-                labels[item].reshape(-1),
-                region_map(small[item : item + 1], ignore_index=self.ignore_index).view(-1),
-                None if keep is None else keep[item].reshape(-1),
-            )
-            for item in range(len(labels))
+            Image(scores[item], labels[item], None if keep is None else keep[item]) for item in range(len(labels))
         ]
         if not images:
             return
-        batch, tops = tally(images, self.cells, logits is not None, record)
+        batch, tops = tally(images, self.cells, logits is not None, self.ignore_index, record)
         if scores.device.type == "cpu":
             self._refuse_invalid(batch)
         self._add(batch, tops if record else None, labels.numel())
