@@ -1,12 +1,16 @@
 """Draws the pictures of these pages that explain rather than report: ``python docs/figures.py``."""
 
+import tempfile
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.colors import ListedColormap
+from PIL import Image
 
+from crac.data import phantom, prepare
+from crac.data.contact_sheet import contact_sheet
 from crac.functional import neighbourhood_proportions, phr, region_map
 
 HERE = Path(__file__).parent / "images"
@@ -56,6 +60,17 @@ def penalties() -> None:
     figure.savefig(HERE / "penalty.png", dpi=100)
 
 
+def contact_sheet_of_phantoms() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        raw = phantom.cardiac(Path(folder) / "raw", patients=5, size=128, slices=6)
+        store = prepare("acdc", raw, Path(folder) / "store")
+        contact_sheet(store, Path(folder) / "sheet.png", columns=5, dpi=80)
+        # Noise compresses badly; 200 colours are plenty for grey and three outlines.
+        sheet = Image.open(Path(folder) / "sheet.png").convert("RGB").quantize(200, method=Image.Quantize.MAXCOVERAGE)
+    sheet.save(HERE / "contact_sheet.png", optimize=True)
+
+
 if __name__ == "__main__":
     regions()
     penalties()
+    contact_sheet_of_phantoms()

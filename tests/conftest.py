@@ -1,12 +1,13 @@
-"""What every test may use: the real data if present, the golden numbers, a hypothesis profile."""
+"""What every test may use: the real data if present, a hypothesis profile."""
 
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from common import ROOT
 
 # No deadline: the first example of a test pays for torch's warm-up.
 settings.register_profile(
@@ -14,13 +15,9 @@ settings.register_profile(
 )
 settings.load_profile("crac")
 
-ROOT = Path(__file__).parents[1]
-GOLDEN = Path(__file__).parent / "golden"
-
-
-def golden(name: str) -> dict[str, np.ndarray]:
-    with np.load(GOLDEN / f"{name}.npz") as archive:
-        return {key: archive[key] for key in archive.files}
+# Without a GPU the kernels run in Triton's interpreter, which has to be chosen before they are imported.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +32,18 @@ def real_data() -> Path:
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture
+def _forced_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute with the kernels on any device."""
+    from crac import kernels
+    from crac.kernels import launch
+
+    monkeypatch.setattr(kernels, "mode", "force")
+    monkeypatch.setattr(launch, "CENSUS_PROGRAMS", 4)  # the interpreter runs them one after the other

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import crac
-from conftest import ROOT
+from common import ROOT
 
 
 def modules_with_examples():

@@ -1,9 +1,18 @@
 """Segmentation networks whose probabilities can be trusted."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from crac import functional
 from crac._version import __version__
 from crac.losses import METHODS, CRaCLoss, DeepSupervision, build_loss
 from crac.metrics import CalibrationMeter, dice, friedman_rank, hd95
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from crac.inference.model import Model
 
 __all__ = [
     "METHODS",
@@ -16,4 +25,17 @@ __all__ = [
     "friedman_rank",
     "functional",
     "hd95",
+    "load",
 ]
+
+
+def load(run: str | Path, device: str = "auto") -> Model:
+    """Load the best model of a run, ready to predict; needs the ``train`` extra.
+
+    Args:
+        run: Folder of a run, or a checkpoint file of one.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"``, ...
+    """
+    from crac.inference.model import Model
+
+    return Model.load(run, device)

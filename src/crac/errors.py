@@ -8,13 +8,16 @@ from types import ModuleType
 from typing import Any
 
 EXTRA_OF = {
+    "ignite": "monai",
     "lightning": "train",
     "matplotlib": "train",
+    "mlflow": "mlflow",
     "monai": "monai",
     "nibabel": "train",
     "nnunetv2": "nnunet",
     "pandas": "train",
     "pydantic": "train",
+    "ray": "ray",
     "rich": "train",
     "safetensors": "train",
     "scikit_posthocs": "train",

@@ -79,6 +79,7 @@ class Multipliers(nn.Module):
             raise InputError(f"mu must be positive; got {mu!r}")
         if rho_every < 1:
             raise InputError(f"rho_every must be a whole number of at least 1; got {rho_every!r}")
+        self.penalty_name = penalty
         self.penalty_function = penalty_named(penalty)
         self.average = average
         self.lambda_bounds = (lambda_min, lambda_max)

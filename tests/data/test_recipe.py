@@ -6,7 +6,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch.nn import functional as F
@@ -52,8 +52,11 @@ RECIPES = {
 }
 
 
-@pytest.mark.parametrize("codes", CODES)
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize(
+    ("name", "codes"),
+    [("spacing", codes) for codes in CODES]
+    + [(name, codes) for name in ("acdc", "flare", "sagittal") for codes in ("RAS", "LPS", "SAR")],
+)
 def test_labels_return_to_their_grid(name: str, codes: str) -> None:
     recipe, shape = RECIPES[name], (60, 52, 44)
     # At least the target's resolution, so that what is lost is the recipe's fault.
@@ -97,6 +100,7 @@ def test_canonical_recipes_do_not_see_the_stored_orientation(codes: str) -> None
     np.testing.assert_array_equal(np.asarray(image.dataobj), canonical)
 
 
+@settings(max_examples=12)
 @given(seed=st.integers(0, 50), classes=st.integers(2, 5), name=st.sampled_from(sorted(RECIPES)))
 def test_probabilities_stay_probabilities(seed: int, classes: int, name: str) -> None:
     recipe = RECIPES[name]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import crac
-from conftest import golden
+from common import golden
 
 CASES = ["losses_a", "losses_b"]
 METHODS = {

@@ -254,6 +254,24 @@ def test_bwcr_consistency():
         loss.consistency(logits, other, labels, mask.float())
 
 
+def test_ml1ace_is_the_mean_gap_of_filled_bins():
+    logits, labels = batch((2, 6, 7))
+    loss = crac.build_loss("ml1ace", 3, bins=5)
+    probabilities, errors = logits.detach().softmax(1), []
+    for image, target in zip(probabilities, labels, strict=True):
+        for k in range(3):
+            gaps = []
+            for low in (0, 0.2, 0.4, 0.6, 0.8):
+                inside = (image[k] > low) & (image[k] <= low + 0.2 + 1e-9)
+                if inside.any():
+                    gaps.append((image[k][inside].mean() - (target[inside] == k).float().mean()).abs())
+            errors.append(torch.stack(gaps).mean())
+    torch.testing.assert_close(loss.error(probabilities, labels).flatten(), torch.stack(errors))
+    torch.testing.assert_close(loss(logits, labels), F.cross_entropy(logits, labels) + torch.stack(errors).mean())
+    sure = 60 * F.one_hot(labels, 3).movedim(-1, 1).float()
+    assert loss.error(sure.softmax(1), labels).max() < 1e-6
+
+
 def test_deep_supervision():
     loss = make("crac")
     logits, labels = batch((2, 8, 12))
@@ -304,7 +322,7 @@ def test_wrong_values(name):
 @pytest.mark.parametrize(
     ("name", "options", "sentence"),
     [
-        ("cracc", {}, "name must be one of ce, fl, ecp, ls, svls, mbls, nacl, bwcr, crac; got 'cracc'"),
+        ("cracc", {}, "name must be one of ce, fl, ecp, ls, svls, mbls, nacl, bwcr, ml1ace, crac; got 'cracc'"),
         ("ce", {"num_classes": 1}, "num_classes must be at least 2"),
         ("ce", {"class_weights": [1, 2]}, "class_weights must be 3 numbers"),
         ("ce", {"dice_weight": -1}, "dice_weight must not be negative; got -1"),
@@ -315,6 +333,8 @@ def test_wrong_values(name):
         ("svls", {"kernel_size": 1}, "kernel_size must be an odd number of at least 3; got 1"),
         ("nacl", {"border": "wrap"}, "border must be one of replicate, background; got 'wrap'"),
         ("bwcr", {"reach": 0}, "reach must be a whole number of at least 1; got 0"),
+        ("ml1ace", {"bins": 0}, "bins must be a whole number of at least 1; got 0"),
+        ("ml1ace", {"alpha": -1}, "alpha must not be negative; got -1"),
         ("crac", {"preset": "mine"}, "preset must be one of released, paper; got 'mine'"),
         ("crac", {"penalty": "l2"}, "penalty must be one of phr, p2, p3; got 'l2'"),
         ("crac", {"average": "mean"}, "average must be one of all, region; got 'mean'"),

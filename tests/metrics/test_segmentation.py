@@ -12,7 +12,7 @@ from monai.metrics import compute_average_surface_distance, compute_hausdorff_di
 from scipy import ndimage
 
 import crac
-from conftest import golden
+from common import golden
 from crac.errors import InputError
 from crac.functional.surface import bounding_box, surface
 from crac.metrics import average_surface_distance, surface_dice

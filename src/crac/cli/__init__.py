@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 
 from crac._version import __version__
-from crac.cli import doctor, evaluate, prepare
+from crac.cli import benchmark, demo, doctor, evaluate, nnunet, predict, prepare, train
 from crac.errors import InputError
 
-COMMANDS = (doctor, prepare, evaluate)
+COMMANDS = (prepare, train, evaluate, predict, benchmark, demo, nnunet, doctor)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ import platform
 from crac._version import __version__
 from crac.errors import EXTRA_OF
 
-DISTRIBUTION = {"yaml": "pyyaml", "scikit_posthocs": "scikit-posthocs"}
+DISTRIBUTION = {"ignite": "pytorch-ignite", "yaml": "pyyaml", "scikit_posthocs": "scikit-posthocs"}
 EXAMPLE = """examples:
   crac doctor          a report to read, or to paste into a bug report
   crac doctor --json   the same for a script"""

@@ -6,13 +6,21 @@ import argparse
 import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crac.cli.predict import add_model_options
+
+if TYPE_CHECKING:
+    from crac.metrics.protocol import Evaluation
 
 EXAMPLE = """examples:
+  crac evaluate runs/crac --split test --out audit
   crac evaluate --probabilities predictions --labels labelsTs --out audit
   crac evaluate --probabilities predictions --labels labelsTs --out audit --class-names background anterior posterior
   crac evaluate --probabilities predictions --labels labelsTs --out audit --mask union_foreground --jobs 4
 
-PROBABILITIES holds, for a label file NAME.nii.gz, one of
+RUN is measured as the authors of the paper do: on the prepared volumes of its own split, HD95 in voxels, 0 where a
+class is absent. PROBABILITIES holds, for a label file NAME.nii.gz, one of
   NAME.npz                          nnU-Net v2's, from nnUNetv2_predict --save_probabilities
   NAME.nii.gz                       4-D, the classes on the first axis or the last
   NAME_0.nii.gz NAME_1.nii.gz ...   one file a class
@@ -26,10 +34,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "evaluate",
         help="measure segmentations and the calibration of their probabilities",
-        description="Audit the probabilities any model has written against label maps.",
+        description="Measure a run on its own split, or the probabilities any model has written against label maps.",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("model", nargs="?", type=Path, metavar="RUN", help="folder of a run (crac train)")
+    parser.add_argument("--split", choices=("train", "validation", "test"), help="part of RUN's split (default: test)")
+    parser.add_argument("--data", type=Path, metavar="STORE", help="RUN's data, if it has moved")
+    add_model_options(parser)
     parser.add_argument("--probabilities", type=Path, metavar="DIR", help="folder of class probabilities")
     parser.add_argument("--labels", type=Path, metavar="DIR", help="folder of NIfTI label maps")
     parser.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder to write")
@@ -54,11 +66,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--empty",
         type=_empty,
-        default="nan",
         metavar="{nan,zero,diagonal,NUMBER}",
-        help="distance where a class is absent from the prediction or the labels (default: nan, left out of the mean)",
+        help="distance where a class is absent from the prediction or the labels (default: nan, left out of the mean; "
+        "RUN: zero)",
     )
-    parser.add_argument("--unit", choices=("mm", "voxel"), default="mm", help="of distances (default: %(default)s)")
+    parser.add_argument("--unit", choices=("mm", "voxel"), help="of distances (default: mm; RUN: voxel)")
     parser.add_argument(
         "--tolerance", type=float, default=1.0, help="of the surface Dice, in that unit (default: %(default)s)"
     )
@@ -69,27 +81,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Measure, write, show."""
-    from crac.audit import audit
     from crac.errors import InputError
-    from crac.metrics.protocol import Protocol
     from crac.metrics.report import print_table, write_report
-    from crac.progress import track
 
-    if args.probabilities is None or args.labels is None:
-        raise InputError("--probabilities and --labels must both be given")
+    if (args.model is None) == (args.probabilities is None) or (args.probabilities is None) != (args.labels is None):
+        raise InputError("give either RUN, or both --probabilities and --labels")
     if args.out.exists() and not args.out.is_dir():
         raise InputError(f"--out must be a folder or not exist yet; {args.out} is a file")
-    protocol = Protocol(
-        class_names=args.class_names,
-        masks=args.mask,
-        bins=args.bins,
-        hd95=args.hd95,
-        empty=args.empty,
-        tolerance=args.tolerance,
-        unit=args.unit,
-    )
-    evaluation = audit(args.probabilities, args.labels, protocol, args.jobs, track)
-    source = {"probabilities": str(args.probabilities), "labels": str(args.labels)}
+    given = {"masks": args.mask, "bins": args.bins, "hd95": args.hd95, "tolerance": args.tolerance}
+    given |= {name: getattr(args, name) for name in ("unit", "empty") if getattr(args, name) is not None}
+    evaluation, source = _measure_files(args, given) if args.model is None else _measure_run(args, given)
     written = write_report(evaluation, args.out, source)
     if args.json:
         print(json.dumps(json.loads((args.out / "summary.json").read_text(encoding="utf-8")), indent=2))
@@ -97,6 +98,26 @@ def run(args: argparse.Namespace) -> int:
         print_table(evaluation)
         print(f"written to {args.out}: {', '.join(path.name for path in written)}")
     return 0
+
+
+def _measure_files(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Evaluation, dict[str, str]]:
+    from crac.audit import audit
+    from crac.metrics.protocol import Protocol
+    from crac.progress import track
+
+    evaluation = audit(args.probabilities, args.labels, Protocol(args.class_names, **given), args.jobs, track)
+    return evaluation, {"probabilities": str(args.probabilities), "labels": str(args.labels)}
+
+
+def _measure_run(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Evaluation, dict[str, str]]:
+    from crac.inference.evaluation import evaluate_run
+    from crac.inference.model import Model
+    from crac.progress import track
+
+    split = args.split or "test"
+    model = Model.load(args.model, args.device, args.checkpoint, args.batch_size)
+    evaluation = evaluate_run(args.model, model, split, args.data, track, **given)
+    return evaluation, {"run": str(args.model), "split": split, "checkpoint": args.checkpoint}
 
 
 def _empty(text: str) -> str | float:

@@ -2,7 +2,7 @@
 
 from crac.errors import require
 
-for _package in ("nibabel", "pydantic", "matplotlib"):
+for _package in ("nibabel", "pydantic"):
     require(_package)
 
 from crac.data import phantom  # noqa: E402

@@ -82,6 +82,8 @@ class Batches:
             raise one_of("dims", dims, (2, 3))
         if batch_size < 1:
             raise InputError(f"batch_size must be at least 1; got {batch_size}")
+        if seed < 0:
+            raise InputError(f"seed must be at least 0; got {seed}")
         if not 0 <= rank < world_size:
             raise InputError(f"rank must lie in 0..world_size-1; got {rank} of {world_size}")
         if patch_size is not None and (len(patch_size) != dims or min(patch_size) < 1):
@@ -164,8 +166,9 @@ class Batches:
         read, fill = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
         for target, array, channels in ((image, source[0], (slice(None),)), (label, source[1], ())):
             part = array[(*channels, *first, *read)]
-            part = part if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
-            target[(*channels, *fill)] = part.squeeze(len(channels)) if first else part
+            # From a memory map straight into the batch, without a copy in between.
+            view: Any = target if isinstance(part, Tensor) else target.numpy()
+            view[(*channels, *fill)] = part.squeeze(len(channels)) if first else part
 
     def _fill_cache(self, device: torch.device, whole: bool) -> None:
         if whole:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from crac.errors import InputError
+from crac.errors import InputError, require
 
 if TYPE_CHECKING:
     from crac.data.store import Store
@@ -21,6 +21,7 @@ COLOURS = ("#e69f00", "#56b4e9", "#f0e442", "#cc79a7", "#009e73", "#d55e00", "#0
 
 def contact_sheet(store: Store, path: Path, most: int = 24, columns: int = 6, dpi: int = 100) -> None:
     """Draw up to ``most`` cases, evenly chosen: the fullest slice, label contours on top."""
+    require("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D

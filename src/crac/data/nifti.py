@@ -48,8 +48,9 @@ def stem(path: Path) -> str:
     return path.name.removesuffix(".gz").removesuffix(".nii")
 
 
-def read_image(path: Path) -> Volume:
+def read_image(path: str | Path) -> Volume:
     """Read an image; a fourth axis holds channels, a 2-D image is one slice."""
+    path = Path(path)
     array, affine, header = _load(path)
     with np.errstate(all="ignore"):  # what does not fit into float32 is found below
         array = array.astype(np.float32)
@@ -59,8 +60,9 @@ def read_image(path: Path) -> Volume:
     return Volume(np.moveaxis(array, 3, 0), affine, header)
 
 
-def read_label(path: Path) -> Volume:
+def read_label(path: str | Path) -> Volume:
     """Read a label map; its values must be integers, in whatever type they are stored."""
+    path = Path(path)
     array, affine, header = _load(path)
     if array.shape[3] != 1:
         raise InputError(f"{path}: a label must have one channel; got shape {array.shape}")
@@ -91,8 +93,9 @@ def same_grid(first: Volume, second: Volume) -> str | None:
     return None
 
 
-def write(path: Path, array: NDArray[Any], like: Volume) -> None:
+def write(path: str | Path, array: NDArray[Any], like: Volume) -> None:
     """Write ``(X, Y, Z)`` or ``(X, Y, Z, C)`` with the geometry of ``like``, whole or not at all."""
+    path = Path(path)
     header = like.header.copy()
     header.set_data_dtype(array.dtype)
     header.set_slope_inter(1, 0)

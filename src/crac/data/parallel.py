@@ -16,7 +16,7 @@ import torch
 
 from crac.errors import InputError
 
-__all__ = ["Workers"]
+__all__ = ["Workers", "leave_with_parent"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -61,10 +61,11 @@ def _start() -> None:
     """A worker leaves Ctrl-C to its parent, its neighbours' cores alone, and does not outlive a killed parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=leave_with_parent, daemon=True).start()
 
 
-def _leave_with_parent() -> None:
+def leave_with_parent() -> None:
+    """End this process when its parent ends; to be run in a thread."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

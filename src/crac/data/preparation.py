@@ -43,6 +43,7 @@ def prepare(
     dims: Literal[2, 3] | None = None,
     spacing: tuple[float, float, float] | None = None,
     crop: tuple[int, int, int] | None = None,
+    recipe: Recipe | None = None,
     jobs: int = 1,
     track: Track = lambda items, description, total: items,
 ) -> Store:
@@ -55,6 +56,7 @@ def prepare(
         dims: 2 for slices, 3 for volumes; by default what the paper does, and 3 for ``nnunet``.
         spacing: Millimetres along ``(D, H, W)`` instead of the recipe's; not for ``acdc``.
         crop: Voxels along ``(D, H, W)`` instead of the recipe's; not for ``acdc``.
+        recipe: Another recipe than the layout's own.
         jobs: Processes.
         track: Shows progress.
 
@@ -74,7 +76,7 @@ def prepare(
     with Workers(jobs) as workers:
         found = _inspect(source, workers, track)
         dims = dims or (3 if layout == "nnunet" else 2)
-        recipe = change_recipe(_choose_recipe(layout, source, found, dims), changes)
+        recipe = change_recipe(recipe or _choose_recipe(layout, source, found, dims), changes)
         return _write(source, found, recipe, dims, target, workers, track)
 
 

@@ -107,6 +107,8 @@ def _ordered(cases: Mapping[str, _Case], seed: int) -> list[str]:
     groups: dict[str, set[str]] = {}
     for case in cases.values():
         groups.setdefault(case.group or "", set()).add(case.patient)
+    if seed < 0:
+        raise InputError(f"seed must be at least 0; got {seed}")
     generator = np.random.default_rng(seed)
     ordered: dict[str, None] = {}
     for group in sorted(groups):

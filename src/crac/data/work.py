@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -68,5 +69,7 @@ def prepare_case(
 
 
 def _save(path: Path, array: NDArray[Any]) -> None:
-    with path.open("wb") as file:
-        np.save(file, array)
+    # Through a buffer: numpy writing to the file itself forgets why a write fell short.
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    path.write_bytes(buffer.getbuffer())

@@ -15,6 +15,7 @@ __all__ = [
     "check_border",
     "check_integers",
     "check_labels",
+    "narrow",
     "one_hot",
     "pad",
     "patch_radius",
@@ -81,6 +82,15 @@ def weighted_patches(values: Tensor, dims: int, weights: Sequence[float]) -> Ten
         size = values.shape[dim] - len(weights) + 1
         values = sum(weight * values.narrow(dim, offset, size) for offset, weight in enumerate(weights))  # type: ignore[assignment]
     return values
+
+
+def narrow(labels: Tensor, num_classes: int, ignore_index: int | None) -> tuple[Tensor, int | None]:
+    """Labels known to be classes or ignored, and what is ignored, in a byte if that holds them."""
+    if num_classes > 255 or (ignore_index is not None and 0 <= ignore_index < num_classes):
+        return labels, ignore_index
+    if ignore_index is None:
+        return labels.to(torch.uint8), None
+    return torch.where(labels == ignore_index, 255, labels).to(torch.uint8), 255
 
 
 def one_hot(labels: Tensor, num_classes: int, ignore_index: int | None = None) -> Tensor:

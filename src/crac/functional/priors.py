@@ -9,7 +9,7 @@ from torch import Tensor
 
 from crac.functional.patches import Border, check_labels, one_hot, pad, patch_radius, running
 
-__all__ = ["neighbourhood_proportions"]
+__all__ = ["neighbourhood_counts", "neighbourhood_proportions"]
 
 
 def neighbourhood_proportions(
@@ -38,14 +38,26 @@ def neighbourhood_proportions(
         >>> neighbourhood_proportions(labels, num_classes=2)[0, 1, 1]
         tensor([0.0000, 0.3333, 0.6667])
     """
+    counts, known = neighbourhood_counts(labels, num_classes, border, kernel_size, ignore_index)
+    return counts.float().mul_(1 / known) if isinstance(known, int) else counts / known.unsqueeze(1)
+
+
+def neighbourhood_counts(
+    labels: Tensor, num_classes: int, border: Border, kernel_size: int, ignore_index: int | None
+) -> tuple[Tensor, Tensor | int]:
+    """How often each class occurs in each patch ``(B, K, *S)``, and what makes shares of it.
+
+    The divisor is the size of the patch, or, with ``ignore_index``, ``(B, *S)``: its labels that are not ignored, at
+    least 1.
+    """
     dims = check_labels(labels)
     radius = patch_radius(kernel_size)
     size = kernel_size**dims
     # Counting in bytes moves a quarter of the memory that floats would.
     dtype = torch.uint8 if size < 256 else torch.int32
     padded = pad(labels, dims, radius, border)
-    count = running(operator.add, one_hot(padded, num_classes, ignore_index).to(dtype), dims, radius)
+    counts = running(operator.add, one_hot(padded, num_classes, ignore_index).to(dtype), dims, radius)
     if ignore_index is None:
-        return count.float().mul_(1 / size)
+        return counts, size
     known = running(operator.add, (padded != ignore_index).to(dtype), dims, radius)
-    return count / known.clamp_(min=1).unsqueeze(1)
+    return counts, known.clamp_(min=1)

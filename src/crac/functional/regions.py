@@ -47,9 +47,9 @@ def region_map(
     low = high = labels
     if valid is not None:
         # Ignored pixels can neither be the smallest nor the largest label of a patch.
-        info = torch.iinfo(torch.int32)
-        low = torch.where(valid, labels, info.max).int()
-        high = torch.where(valid, labels, info.min).int()
+        info = torch.iinfo(labels.dtype)
+        low = torch.where(valid, labels, info.max)
+        high = torch.where(valid, labels, info.min)
     region = torch.zeros(labels.shape, dtype=torch.uint8, device=labels.device)
     for radius in radii:
         padded = pad(low, dims, radius, border)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -11,15 +11,13 @@ import torch
 from torch import Tensor
 
 from crac.functional.binning import Cells, Scratch
-from crac.functional.regions import region_map
+from crac.functional.slabs import Slab, Voxels
 
-__all__ = ["RANGE_TOLERANCE", "REGIONS", "SUM_TOLERANCE", "Image", "Tally", "Top", "tally"]
+__all__ = ["RANGE_TOLERANCE", "REGIONS", "SUM_TOLERANCE", "Tally", "Top", "tally"]
 
 REGIONS = 2
 # Few enough for a core's cache, enough to make up for the cost of calling torch some hundred times.
 CPU_STEP = 2**17
-# Regions are found for whole planes at a time, each slab with a plane more on either side.
-CPU_SLAB = 2**20
 CUDA_STEP = 2**23
 # Neighbouring voxels mostly fall into the same cell. Adding to it many times in a row is slow, on a CPU because each
 # addition waits for the one before, on a GPU because threads collide; so they take turns on copies of the cells.
@@ -66,47 +64,6 @@ class Tally(NamedTuple):
             mine += theirs.to(mine.device)
 
 
-class Image(NamedTuple):
-    """One image to count.
-
-    Attributes:
-        scores: ``(K, *S)`` logits or probabilities, floating point.
-        labels: ``(*S)`` integers.
-        keep: ``(*S)`` boolean, or None for all.
-    """
-
-    scores: Tensor
-    labels: Tensor
-    keep: Tensor | None
-
-    def slab(self, start: int, stop: int, ignore_index: int | None) -> Voxels:
-        """Some of its planes, with the regions of their voxels."""
-        low, high = max(start - 1, 0), min(stop + 1, len(self.labels))
-        region = region_map(self.labels[None, low:high], ignore_index=ignore_index)[0, start - low : stop - low]
-        return Voxels(
-            self.scores[:, start:stop].reshape(len(self.scores), -1),
-            self.labels[start:stop].reshape(-1),
-            region.reshape(-1),
-            None if self.keep is None else self.keep[start:stop].reshape(-1),
-        )
-
-
-class Voxels(NamedTuple):
-    """Voxels in a row: scores ``(K, V)``, labels, regions and whether they count, ``(V,)`` each."""
-
-    scores: Tensor
-    labels: Tensor
-    region: Tensor
-    keep: Tensor | None
-
-    def parts(self, step: int) -> Iterator[Voxels]:
-        """At most ``step`` of them at a time."""
-        for start in range(0, len(self.labels), step):
-            chosen = slice(start, start + step)
-            keep = None if self.keep is None else self.keep[chosen]
-            yield Voxels(self.scores[:, chosen], self.labels[chosen], self.region[chosen], keep)
-
-
 class Top(NamedTuple):
     """The predicted class voxel by voxel: its probability (-1 where not counted), whether it is right, the region."""
 
@@ -116,33 +73,25 @@ class Top(NamedTuple):
 
 
 def tally(
-    images: Sequence[Image], cells: Cells, from_logits: bool, ignore_index: int | None = None, record: bool = False
+    slabs: Sequence[Slab], scores: Tensor, cells: Cells, from_logits: bool, record: bool = False
 ) -> tuple[Tally, list[Top]]:
-    """Count the voxels of images.
+    """Count the voxels of a batch.
 
     On a GPU nothing here waits for the device.
 
     Args:
-        images: What to count, all on one device.
+        slabs: The batch, from :func:`crac.functional.slabs.cut`.
+        scores: Its scores, for their number of classes and device.
         cells: How to cut the probabilities.
-        from_logits: Whether their scores are logits.
-        ignore_index: Label that is no class when regions are found.
+        from_logits: Whether the scores are logits.
         record: Whether to return what was seen of the predicted class, voxel by voxel.
     """
-    on_cpu = images[0].scores.device.type == "cpu"
-    step, slab = (CPU_STEP, CPU_SLAB) if on_cpu else (CUDA_STEP, CUDA_STEP)
-    slabs = [
-        (image, start, min(start + planes, len(image.labels)))
-        for image in images
-        for planes in [max(1, slab // max(1, image.labels[0].numel()))]
-        for start in range(0, len(image.labels), planes)
-    ]
+    on_cpu = scores.device.type == "cpu"
+    step = CPU_STEP if on_cpu else CUDA_STEP
 
-    def count(share: Sequence[tuple[Image, int, int]]) -> tuple[Tally, list[Top]]:
-        longest = max((stop - start) * image.labels[0].numel() for image, start, stop in share)
-        counter = _Counter(images[0].scores, min(step, longest), cells, from_logits, record)
-        voxels = (image.slab(start, stop, ignore_index) for image, start, stop in share)
-        seen = [counter.add(part) for row in voxels for part in row.parts(step)]
+    def count(share: Sequence[Slab]) -> tuple[Tally, list[Top]]:
+        counter = _Counter(scores[0], min(step, max(slab.size for slab in share)), cells, from_logits, record)
+        seen = [counter.add(part) for slab in share for part in slab.voxels().parts(step)]
         return counter.total(), [top for top in seen if top is not None]
 
     threads = torch.get_num_threads()

@@ -9,6 +9,7 @@ from crac.losses.ecp import EntropyPenaltyLoss
 from crac.losses.fl import FocalLoss
 from crac.losses.ls import LabelSmoothingLoss
 from crac.losses.mbls import MarginLoss
+from crac.losses.ml1ace import CalibrationErrorLoss
 from crac.losses.nacl import NACLLoss
 from crac.losses.registry import METHODS, build_loss
 from crac.losses.svls import SpatialLabelSmoothingLoss
@@ -17,6 +18,7 @@ __all__ = [
     "METHODS",
     "PRESETS",
     "CRaCLoss",
+    "CalibrationErrorLoss",
     "ConsistencyLoss",
     "CrossEntropyLoss",
     "DeepSupervision",

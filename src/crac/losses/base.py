@@ -8,17 +8,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from crac import kernels
 from crac.errors import InputError
 from crac.functional.patches import check_integers, one_hot
 
-__all__ = ["SegmentationLoss", "check_batch", "masked_mean"]
+__all__ = ["SegmentationLoss", "check_batch", "masked_mean", "widen"]
 
 
 def check_batch(logits: Tensor, labels: Tensor, num_classes: int, ignore_index: int | None = None) -> Tensor:
-    """Check one batch and return the labels as ``int64`` of shape ``(B, *S)``.
+    """Check one batch and return the labels with shape ``(B, *S)``, in the dtype they have.
 
-    Label *values* are looked at on the CPU only: on a GPU that would wait for the device, and the indexing
-    kernels of CUDA stop the program on a label out of range by themselves.
+    Label *values* are looked at on the CPU only: on a GPU that would wait for the device. There, a label out of range
+    makes the loss NaN, or the indexing kernels of CUDA stop the program.
     """
     if not logits.is_floating_point():
         raise InputError(f"logits must be floating point; got dtype {logits.dtype}")
@@ -36,7 +37,6 @@ def check_batch(logits: Tensor, labels: Tensor, num_classes: int, ignore_index: 
             f"labels must have shape {wanted} or {(batch, 1, *size)} to fit logits of shape {tuple(logits.shape)}; "
             f"got {tuple(labels.shape)}"
         )
-    labels = labels.long()
     if labels.device.type == "cpu" and labels.numel() and not torch.compiler.is_compiling():
         _check_values(labels, num_classes, ignore_index)
     return labels
@@ -52,6 +52,11 @@ def _check_values(labels: Tensor, num_classes: int, ignore_index: int | None) ->
     if not known.all():
         accepted = f"0..{num_classes - 1}" + ("" if ignore_index is None else f" or ignore_index={ignore_index}")
         raise InputError(f"labels must lie in {accepted}; got {labels[~known][0].item()}")
+
+
+def widen(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits in at least ``float32`` and labels in ``int64``, as the eager path computes."""
+    return (logits if logits.dtype == torch.float64 else logits.float()), labels.long()
 
 
 def masked_mean(values: Tensor, valid: Tensor | None) -> Tensor:
@@ -109,16 +114,25 @@ class SegmentationLoss(nn.Module):
         if weights is not None and (weights.shape != (num_classes,) or bool((weights < 0).any())):
             raise InputError(f"class_weights must be {num_classes} numbers, none negative; got {class_weights!r}")
         self.register_buffer("class_weights", weights, persistent=False)
+        kernels.load()
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of one batch."""
-        logits, labels = self.prepare(logits, labels)
-        return self.supervised(logits, labels) + self.penalty(logits, labels)
+        labels = check_batch(logits, labels, self.num_classes, self.ignore_index)
+        setting = self.setting(logits, labels)
+        if setting is None:
+            logits, labels = widen(logits, labels)
+            return self.supervised(logits, labels) + self.penalty(logits, labels)
+        loss = kernels.fused_loss(logits, labels, setting)
+        return loss + self.dice_weight * self._dice(*widen(logits, labels)) if self.dice_weight else loss
+
+    def setting(self, logits: Tensor, labels: Tensor) -> kernels.Setting | None:
+        """How a fused kernel computes cross-entropy and penalty of this batch; ``None`` for the eager path."""
+        return None
 
     def prepare(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Checked input: logits in at least ``float32``, labels ``int64`` without a channel axis."""
-        labels = check_batch(logits, labels, self.num_classes, self.ignore_index)
-        return (logits if logits.dtype == torch.float64 else logits.float()), labels
+        return widen(logits, check_batch(logits, labels, self.num_classes, self.ignore_index))
 
     def valid(self, labels: Tensor) -> Tensor | None:
         """Which pixels count, ``None`` for all of them."""

@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from crac import kernels
 from crac.errors import InputError, one_of
-from crac.functional.patches import Border, check_border, patch_radius
-from crac.functional.priors import neighbourhood_proportions
+from crac.functional import planes
+from crac.functional.patches import Border, check_border, narrow, patch_radius
+from crac.functional.priors import neighbourhood_counts, neighbourhood_proportions
 from crac.functional.regions import check_radii, region_map
-from crac.losses.base import SegmentationLoss, masked_mean
+from crac.losses.base import SegmentationLoss, check_batch, masked_mean, widen
 from crac.multipliers import Average, Multipliers
 
 __all__ = ["PRESETS", "CRaCLoss"]
@@ -98,6 +100,26 @@ class CRaCLoss(Multipliers, SegmentationLoss):
         self.preset = preset
         self.register_buffer("scales", torch.tensor([chosen["inner_scale"], *outer]), persistent=False)
 
+    def setting(self, logits: Tensor, labels: Tensor) -> kernels.Setting | None:
+        """Everything, with any penalty and any regions."""
+        radius = patch_radius(self.kernel_size)
+        if not kernels.usable(logits, labels, radius, self.ignore_index):
+            return None
+        mixed = self.radii == (radius,)
+        return kernels.Setting(
+            rho=self.rho,
+            lambda_=self.lambda_,
+            scales=self.scales,
+            class_weights=self.class_weights,
+            regions=None if mixed else region_map(labels.long(), self.border, self.radii, self.ignore_index),
+            penalty=self.penalty_name,
+            weight=1 / self.regions,
+            tolerance=self.tolerance,
+            radius=radius,
+            replicate=self.border == "replicate",
+            ignore_index=self.ignore_index,
+        )
+
     def constraint(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Constraint values ``(B, K, *S)`` and regions ``(B, *S)`` of prepared logits and labels."""
         region = region_map(labels, self.border, self.radii, self.ignore_index)
@@ -108,9 +130,44 @@ class CRaCLoss(Multipliers, SegmentationLoss):
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The augmented Lagrangian's penalty, averaged over pixels, classes and regions."""
+        if planes.pays(logits):
+            return self._penalty_by_class(logits, labels)
         z, region = self.constraint(logits, labels)
-        values = self.penalty_function.value(z, self._at(region, self.rho, z), self._at(region, self.lambda_, z))
+        values = self.penalty_function.value(z, *self._multipliers(region, z))
         return masked_mean(values, self.valid(labels)) / self.regions
+
+    def _penalty_by_class(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """:meth:`penalty`, in the memory of one class."""
+        valid = self.valid(labels)
+        labels, ignored = narrow(labels, self.num_classes, self.ignore_index)
+        region = region_map(labels, self.border, self.radii, ignored)
+        # Blending with 0 and 1 is several times faster than `where`.
+        masks = [mask.float() for mask in self._masks(region)]
+        counts, size = neighbourhood_counts(labels, self.num_classes, self.border, self.kernel_size, ignored)
+
+        def at(rows: Tensor) -> Tensor:
+            base, *others = rows.tolist()
+            values = torch.full_like(masks[0], base)
+            for mask, other in zip(masks, others, strict=True):
+                values.add_(mask, alpha=other - base)
+            return values
+
+        scale = at(self.scales)
+
+        def target(k: int) -> Tensor:
+            return counts[:, k].div(size).mul_(scale)
+
+        def terms(k: int, z: Tensor) -> tuple[Tensor, Tensor]:
+            rho, lambda_ = at(self.rho[:, k]), at(self.lambda_[:, k])
+            if self.penalty_name == "phr" and not self.tolerance:  # z >= 0: no slack to look for
+                slope = torch.addcmul(lambda_, rho, z)
+                return lambda_.add_(slope).mul_(z).mul_(0.5), slope
+            z = z - self.tolerance
+            return self.penalty_function.value(z, rho, lambda_), self.penalty_function.derivative(z, rho, lambda_)
+
+        pixels = labels.numel() if valid is None else valid.sum().clamp(min=1)
+        total = planes.distance_penalty(logits, target, terms, valid)
+        return total / (pixels * self.num_classes * self.regions)
 
     @torch.no_grad()
     def observe(self, logits: Tensor, labels: Tensor) -> None:
@@ -119,11 +176,14 @@ class CRaCLoss(Multipliers, SegmentationLoss):
         NaN or infinite logits raise an error here on the CPU, and in :meth:`update_multipliers` on a GPU, where
         looking at once would wait for the device.
         """
-        logits, labels = self.prepare(logits, labels)
+        labels = check_batch(logits, labels, self.num_classes, self.ignore_index)
+        setting = self.setting(logits, labels)
+        if setting is not None:
+            self.accumulate(*kernels.fused_sums(logits, labels, setting))
+            return
+        logits, labels = widen(logits, labels)
         z, region = self.constraint(logits, labels)
-        derivative = self.penalty_function.derivative(
-            z, self._at(region, self.rho, z), self._at(region, self.lambda_, z)
-        )
+        derivative = self.penalty_function.derivative(z, *self._multipliers(region, z))
         valid = self.valid(labels)
         axes = [0, *range(2, z.ndim)]
         dtype = torch.float32 if z.device.type == "mps" else torch.float64
@@ -134,17 +194,26 @@ class CRaCLoss(Multipliers, SegmentationLoss):
             sums += [torch.where(here.unsqueeze(1), what, 0).sum(axes, dtype=dtype) for what in (z, derivative)]
         self.accumulate(torch.stack(sums).view(self.regions, 2, -1).transpose(0, 1), torch.stack(counts))
 
-    @staticmethod
-    def _at(region: Tensor, values: Tensor, like: Tensor) -> Tensor:
-        """``(R, K)`` values as each pixel's region has them, broadcastable to ``(B, K, *S)``."""
-        rows = values.to(like.dtype).view(*values.shape, *[1] * (like.ndim - 2)).unsqueeze(1)
-        at = rows[0]
-        for number in range(1, len(rows)):
-            at = torch.where(region.unsqueeze(1) == number, rows[number], at)
-        return at
+    def _multipliers(self, region: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+        """``rho`` and ``lambda_`` as each pixel's region has them, broadcastable to ``(B, K, *S)``."""
+        masks = self._masks(region.unsqueeze(1))
+        shape = (self.regions, 1, -1, *[1] * (like.ndim - 2))
+        return _at(masks, self.rho.to(like.dtype).view(shape)), _at(masks, self.lambda_.to(like.dtype).view(shape))
+
+    def _masks(self, region: Tensor) -> list[Tensor]:
+        """Which pixels are in which region, the first left out."""
+        return [region == number for number in range(1, self.regions)]
 
     def extra_repr(self) -> str:
         """Shown by ``print(loss)``."""
         return (
             f"{super().extra_repr()}, preset={self.preset!r}, scales={self.scales.tolist()}, average={self.average!r}"
         )
+
+
+def _at(masks: list[Tensor], rows: Tensor) -> Tensor:
+    """One of ``rows`` for each pixel: the first, unless a mask says another."""
+    at = rows[0]
+    for mask, row in zip(masks, rows[1:], strict=True):
+        at = torch.where(mask, row, at)
+    return at

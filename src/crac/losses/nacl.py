@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from crac.functional.patches import Border, check_border
+from crac import kernels
+from crac.functional.patches import Border, check_border, patch_radius
 from crac.functional.priors import neighbourhood_proportions
 from crac.losses.base import SegmentationLoss, masked_mean
 
@@ -33,6 +34,20 @@ class NACLLoss(SegmentationLoss):
         self.alpha = alpha
         self.border = check_border(border)
         self.kernel_size = kernel_size
+
+    def setting(self, logits: Tensor, labels: Tensor) -> kernels.Setting | None:
+        """Everything."""
+        radius = patch_radius(self.kernel_size)
+        if not kernels.usable(logits, labels, radius, self.ignore_index):
+            return None
+        return kernels.Setting(
+            class_weights=self.class_weights,
+            penalty="distance",
+            weight=self.alpha,
+            radius=radius,
+            replicate=self.border == "replicate",
+            ignore_index=self.ignore_index,
+        )
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The weighted distance to the prior."""

@@ -13,6 +13,7 @@ from crac.losses.ecp import EntropyPenaltyLoss
 from crac.losses.fl import FocalLoss
 from crac.losses.ls import LabelSmoothingLoss
 from crac.losses.mbls import MarginLoss
+from crac.losses.ml1ace import CalibrationErrorLoss
 from crac.losses.nacl import NACLLoss
 from crac.losses.svls import SpatialLabelSmoothingLoss
 
@@ -27,6 +28,7 @@ METHODS: dict[str, type[SegmentationLoss]] = {
     "mbls": MarginLoss,
     "nacl": NACLLoss,
     "bwcr": ConsistencyLoss,
+    "ml1ace": CalibrationErrorLoss,
     "crac": CRaCLoss,
 }
 """Short name -> loss class."""

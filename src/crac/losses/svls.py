@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from crac import kernels
 from crac.errors import InputError
 from crac.functional.patches import one_hot, pad, patch_radius, weighted_patches
 from crac.losses.base import SegmentationLoss, masked_mean
@@ -35,6 +36,15 @@ class SpatialLabelSmoothingLoss(SegmentationLoss):
             raise InputError(f"kernel_size must be an odd number of at least 3; got {kernel_size!r}")
         self.sigma = sigma
         self.radius = patch_radius(kernel_size)
+
+    def setting(self, logits: Tensor, labels: Tensor) -> kernels.Setting | None:
+        """Everything, with a kernel of side 3."""
+        if self.radius != 1 or not kernels.usable(logits, labels, 1, self.ignore_index):
+            return None
+        step = math.exp(-1 / (2 * self.sigma**2))
+        neighbours = (1 + 2 * step) ** (labels.ndim - 1) - 1
+        rings = [0.5, *(step**distance / (2 * neighbours) for distance in (1, 2, 3))]
+        return kernels.Setting(class_weights=self.class_weights, rings=rings, ignore_index=self.ignore_index)
 
     def targets(self, labels: Tensor) -> Tensor:
         """Smoothed one-hot labels, ``(B, K, *S)``, summing to 1 (to 0 where every pixel of the patch is ignored)."""

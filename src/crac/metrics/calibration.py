@@ -9,7 +9,8 @@ from torch import Tensor
 
 from crac.errors import InputError, one_of
 from crac.functional.binning import Cells
-from crac.functional.tally import Image, Tally, Top, tally
+from crac.functional.slabs import cut
+from crac.functional.tally import Tally, Top, tally
 from crac.metrics.results import CalibrationResult, result
 
 __all__ = ["CalibrationMeter", "Mask"]
@@ -102,12 +103,10 @@ class CalibrationMeter:
         scores, labels = scores.detach(), self._check(scores, labels)
         keep = self._keep(scores, labels, mask)
         record = self._tops is not None and self._offered + labels.numel() <= EXACT_VOXELS
-        images = [
-            Image(scores[item], labels[item], None if keep is None else keep[item]) for item in range(len(labels))
-        ]
-        if not images:
+        if not len(labels):
             return
-        batch, tops = tally(images, self.cells, logits is not None, self.ignore_index, record)
+        slabs = cut(scores, labels, keep, self.ignore_index)
+        batch, tops = tally(slabs, scores, self.cells, logits is not None, record)
         if scores.device.type == "cpu":
             self._refuse_invalid(batch)
         self._add(batch, tops if record else None, labels.numel())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from crac.data.phantom.imaging import Array, ellipsoid, render, smooth_noise, waver, write_volume
+from crac.data.phantom.imaging import Array, ellipsoid, render, smooth_noise, waver, write_note, write_volume
 from crac.errors import InputError
 
 __all__ = ["abdominal"]
@@ -71,6 +71,7 @@ def abdominal(
             f"a phantom needs at least 1 patient, size 32 and 4 slices; got {patients}, {size} and {slices}"
         )
     folder = Path(folder)
+    write_note(folder, seed)
     for number in range(patients):
         generator = np.random.default_rng((seed, number))
         depth = slices + int(generator.integers(-2, 3)) if slices >= 8 else slices

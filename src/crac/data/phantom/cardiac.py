@@ -8,7 +8,17 @@ from pathlib import Path
 import numpy as np
 
 from crac.data.files import write_text
-from crac.data.phantom.imaging import Array, bias_field, ellipsoid, render, rician, smooth_noise, waver, write_volume
+from crac.data.phantom.imaging import (
+    Array,
+    bias_field,
+    ellipsoid,
+    render,
+    rician,
+    smooth_noise,
+    waver,
+    write_note,
+    write_volume,
+)
 from crac.errors import InputError
 
 __all__ = ["cardiac"]
@@ -78,6 +88,7 @@ def cardiac(
             f"a phantom needs at least 1 patient, size 32 and 2 slices; got {patients}, {size} and {slices}"
         )
     folder = Path(folder)
+    write_note(folder, seed)
     for number in range(1, patients + 1):
         _write_patient(
             folder / f"patient{number:03d}", np.random.default_rng((seed, number)), number, size, slices, waver_mm

@@ -9,6 +9,8 @@ import nibabel as nib
 import numpy as np
 from numpy.typing import NDArray
 
+from crac.data.files import write_text
+from crac.data.sources.source import PHANTOM_NOTE
 from crac.errors import InputError
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "rician",
     "smooth_noise",
     "waver",
+    "write_note",
     "write_volume",
 ]
 
@@ -81,6 +84,15 @@ def ellipsoid(points: Sequence[Array], centre: Sequence[float], radii: Sequence[
     offsets[-2] = np.cos(turn) * row - np.sin(turn) * column
     offsets[-1] = np.sin(turn) * row + np.cos(turn) * column
     return np.sqrt(sum((offset / radius) ** 2 for offset, radius in zip(offsets, radii, strict=True)))
+
+
+def write_note(folder: Path, seed: int) -> None:
+    """Say in the folder itself that nobody in it exists."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error.strerror or error}") from error
+    write_text(folder / PHANTOM_NOTE, f"Made-up patients, written by crac.data.phantom with seed {seed}.\n")
 
 
 def write_volume(path: Path, array: NDArray[np.int16] | NDArray[np.uint8], spacing: Sequence[float]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from crac.data.sources.source import RawCase, Source, check_folder, find, wrong_layout
+from crac.data.sources.source import RawCase, Source, check_folder, data_set_name, find, wrong_layout
 
 __all__ = ["read_acdc"]
 
@@ -37,7 +37,7 @@ def read_acdc(folder: Path) -> Source:
                 if path is None:
                     problems.append(f"{patient / name}{ending}.nii.gz: missing {kind} of the {phase} frame")
     return Source(
-        name="ACDC",
+        name=data_set_name(folder, "ACDC"),
         folder=folder,
         class_names=CLASS_NAMES,
         channel_names=("MRI",),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from crac.data.sources.nnunet import pair_files
-from crac.data.sources.source import Source, check_folder, wrong_layout
+from crac.data.sources.source import Source, check_folder, data_set_name, wrong_layout
 
 __all__ = ["read_flare"]
 
@@ -25,7 +25,7 @@ def read_flare(folder: Path) -> Source:
         if (folder / images).is_dir() and (folder / labels).is_dir() and not (folder / "dataset.json").exists():
             cases, problems = pair_files(folder / images, folder / labels, channels=1)
             return Source(
-                name="FLARE21" if values is FLARE21 else "FLARE22",
+                name=data_set_name(folder, "FLARE21" if values is FLARE21 else "FLARE22"),
                 folder=folder,
                 class_names=CLASS_NAMES,
                 channel_names=("CT",),

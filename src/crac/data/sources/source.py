@@ -10,8 +10,20 @@ from pathlib import Path
 from crac.data.nifti import ENDINGS, stem
 from crac.errors import InputError
 
-__all__ = ["RawCase", "Source", "case_name", "check_folder", "find", "volumes", "wrong_layout"]
+__all__ = [
+    "PHANTOM_NOTE",
+    "RawCase",
+    "Source",
+    "case_name",
+    "check_folder",
+    "data_set_name",
+    "find",
+    "volumes",
+    "wrong_layout",
+]
 
+PHANTOM_NOTE = "PHANTOM.txt"
+"""File that marks a folder of made-up patients, so that they are never reported as real ones."""
 CASE_NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
 
 
@@ -86,6 +98,11 @@ def case_name(name: str, problems: list[str]) -> bool:
     if not usable:
         problems.append(f"the case name {name!r} may only hold letters, digits, '_', '.', '+' and '-'")
     return usable
+
+
+def data_set_name(folder: Path, name: str) -> str:
+    """The data set's name, which says so when its patients are made up."""
+    return f"{name} phantom" if (folder / PHANTOM_NOTE).exists() else name
 
 
 def looks_like(folder: Path) -> str | None:

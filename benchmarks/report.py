@@ -1,0 +1,65 @@
+"""Tables of the speed page, made from the result files; ``python benchmarks/report.py`` rewrites the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "speed.md"
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def table(result: dict[str, Any]) -> str:
+    """Markdown: one row per rival and shape."""
+    graphs = any(row.get("graph_ms") for row in result["rows"])
+    head = ["batch", "loss", "forward + backward (20 to 80 %)", "in a CUDA graph", "extra memory", "times the floor"]
+    rows = [head, ["---"] * len(head)]
+    seen = ""
+    for row in result["rows"]:
+        median, low, high = row["ms"]
+        graph = row["graph_ms"][0] if row.get("graph_ms") else None
+        rows.append(
+            [
+                "" if row["case"] == seen else f"{row['case']}, floor {row['floor_ms']:.3f} ms",
+                row["rival"],
+                f"{median:.3f} ms ({low:.3f} to {high:.3f})",
+                "" if graph is None else f"{graph:.3f} ms",
+                f"{row['extra_mib']:.0f} MiB",
+                f"{min(median, graph or median) / row['floor_ms']:.1f}",
+            ]
+        )
+        seen = row["case"]
+    if not graphs:
+        rows = [row[:3] + row[4:] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def caption(result: dict[str, Any]) -> str:
+    """Where and how a result was measured."""
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items() if version)
+    machine = result["gpu"] or f"{result['cpu']}, {result['threads']} threads"
+    return f"Measured on {machine}, {result['date']}, with {versions}: `{result['command']}`"
+
+
+def fill(page: str, results: dict[str, dict[str, Any]]) -> str:
+    """Put each result's table between its marks, ``<!-- name -->`` and ``<!-- /name -->``."""
+    for name, result in results.items():
+        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        before, _, rest = page.partition(start)
+        _, found, after = rest.partition(end)
+        if not found:
+            raise ValueError(f"the page has no marks {start} and {end}")
+        page = f"{before}{start}\n{table(result)}\n\n{caption(result)}\n{end}{after}"
+    return page
+
+
+def main() -> None:
+    """Rewrite the page from the result files there are."""
+    results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("loss_*.json"))}
+    PAGE.write_text(fill(PAGE.read_text(), results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""What the numbers say, in sentences that are computed like the tables are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from crac.benchmark.content import compared
+from crac.benchmark.paper import paper_value
+from crac.benchmark.scores import MAIN, MASK, Group, Row
+from crac.benchmark.significance import difference
+from crac.benchmark.tables import Number, signed
+
+__all__ = ["against_rivals", "by_region", "differs_from_paper"]
+
+
+def against_rivals(group: Group) -> Iterator[str]:
+    """Where each of our methods stands against NACL and against temperature scaling."""
+    rivals = [row for row in group.rows if row.results[0].cell.tempered or row.results[0].settings["method"] == "nacl"]
+    for row in compared(group):
+        for rival in rivals:
+            parts = []
+            for measure in MAIN:
+                found = difference(row, rival, measure)
+                if found is not None:
+                    parts.append(f"{measure.heading} {found.verdict or 'not told apart'} ({found.interval})")
+            if parts:
+                yield f"**{row.label}** against {rival.label}: {'; '.join(parts)}."
+
+
+def by_region(group: Group) -> Iterator[str]:
+    """Inside organs and on boundaries, which method is closest to calibrated, and where ours stand."""
+    for region, where in (("inner", "Inside organs"), ("outer", "On boundaries")):
+        known = [(row, gap) for row in group.rows if (gap := _gap(row, region)) is not None]
+        if not known:
+            continue
+        best, smallest = min(known, key=lambda pair: abs(pair[1].value))
+        over = sum(gap.value > 0 for _, gap in known)
+        ours = [f"{row.label} {gap.text()}" for row, gap in known if row.is_crac]
+        yield (
+            f"{where}, {over} of {len(known)} methods are overconfident; the smallest gap between confidence and "
+            f"accuracy is that of {best.label}, {smallest.text()}." + (f" Ours: {', '.join(ours)}." if ours else "")
+        )
+
+
+def differs_from_paper(groups: Sequence[Group]) -> Iterator[str]:
+    """Where our numbers lie from the paper's, for every method both have."""
+    for group in groups:
+        parts = []
+        for row in group.rows:
+            shown = []
+            for measure in MAIN:
+                number, paper = row.number(measure), paper_value(row.results[0], measure.key.partition("[")[0])
+                if number is not None and paper is not None:
+                    shown.append(f"{measure.heading} {signed(number.value - paper, measure.decimals)}")
+            if shown:
+                parts.append(f"{row.label}: {', '.join(shown)}")
+        if parts:
+            yield f"{group.title}, ours minus the paper's: {'; '.join(parts)}."
+
+
+def _gap(row: Row, region: str) -> Number | None:
+    return row.over_seeds(lambda result: result.pooled[MASK]["by_region"][region]["gap"], signed=True)

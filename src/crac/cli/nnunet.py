@@ -1,0 +1,67 @@
+"""``crac nnunet``: where the trainers for nnU-Net v2 are, and whether nnU-Net finds them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from crac.errors import ProblemsError
+
+EXAMPLE = """examples:
+  export nnUNet_extTrainer="$(crac nnunet path)"     tell nnU-Net where the trainers are
+  crac nnunet check                                  would a training start?
+  nnUNetv2_train 4 2d 0 -tr nnUNetTrainerCRaC        train"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Attach the command."""
+    parser = subparsers.add_parser(
+        "nnunet",
+        help="trainers for nnU-Net v2: where they are, whether nnU-Net finds them",
+        description="Train with nnU-Net v2 and CRaC's penalty, without a fork.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = parser.add_subparsers(title="actions", dest="action", required=True, metavar="ACTION")
+    path = actions.add_parser(
+        "path",
+        help="print the folder for nnUNet_extTrainer",
+        description="Print the folder that holds the trainers.",
+        epilog='example:\n  export nnUNet_extTrainer="$(crac nnunet path)"',
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    path.set_defaults(run=print_path)
+    check = actions.add_parser(
+        "check",
+        help="say whether the set-up works",
+        description="Check nnU-Net's folders and version, and let nnU-Net look for each trainer.",
+        epilog="example:\n  crac nnunet check",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    check.add_argument("--json", action="store_true", help="print JSON")
+    check.set_defaults(run=run)
+
+
+def print_path(_: argparse.Namespace) -> int:
+    """Print the folder."""
+    from crac.integrations.nnunet import trainers_folder
+
+    print(trainers_folder())
+    return 0
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what was found; exit code 2 if something is wrong."""
+    from crac.integrations.nnunet import TRAINERS
+    from crac.integrations.nnunet.check import problems
+
+    found = problems()
+    if args.json:
+        print(json.dumps({"ok": not found, "problems": found, "trainers": TRAINERS}, indent=2))
+        return 2 if found else 0
+    if found:
+        raise ProblemsError("nnU-Net is not set up", found)
+    print("nnU-Net finds the trainers; train with one of")
+    for name in TRAINERS:
+        print(f"  nnUNetv2_train DATASET CONFIGURATION FOLD -tr {name}")
+    return 0

@@ -1,0 +1,5 @@
+"""The whole way on made-up hearts: data, two trainings, an audit, maps, and one page that shows it all."""
+
+from crac.demo.run import DemoSettings, run_demo
+
+__all__ = ["DemoSettings", "run_demo"]

@@ -1,0 +1,63 @@
+"""Slices with what each model says and how sure it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from crac.data import Store
+from crac.errors import require
+from crac.inference.model import Model
+
+__all__ = ["draw_slices"]
+
+COLOURS = ("#E69F00", "#56B4E9", "#D55E00", "#009E73", "#CC79A7")
+
+
+def draw_slices(store: Store, names: Sequence[str], models: Mapping[str, Model], path: Path, rows: int = 3) -> None:
+    """Draw the middle slice of a few cases: labels, then each model's segmentation over its confidence.
+
+    Args:
+        store: Where the cases are.
+        names: Cases to choose from; the first of each patient is taken.
+        models: By name.
+        path: PNG to write.
+        rows: Cases to show.
+    """
+    require("matplotlib").use("Agg")
+    plt = require("matplotlib.pyplot")
+    firsts = list({store.cases[name].patient: name for name in reversed(names)}.values())[::-1][:rows]
+    columns = 1 + len(models)
+    figure, axes = plt.subplots(
+        len(firsts), columns, figsize=(3 * columns, 3 * len(firsts)), layout="constrained", squeeze=False
+    )
+    drawn = None
+    for row, name in zip(axes, firsts, strict=True):
+        image, label = np.array(store.image(name), dtype=np.float32), np.array(store.label(name))
+        middle = label.shape[0] // 2
+        row[0].imshow(image[0, middle], cmap="gray")
+        _outlines(row[0], label[middle], len(store.class_names))
+        row[0].set_ylabel(name)
+        for axis, (method, model) in zip(row[1:], models.items(), strict=True):
+            probabilities = model.predict_prepared(torch.from_numpy(image))[:, middle]
+            drawn = axis.imshow(probabilities.amax(0), cmap="viridis", vmin=0.4, vmax=1)
+            _outlines(axis, probabilities.argmax(0).numpy(), len(store.class_names))
+            axis.set_title(f"{method}: confidence" if row is axes[0] else "")
+        row[0].set_title("image and labels" if row is axes[0] else "")
+        for axis in row:
+            axis.set(xticks=[], yticks=[])
+    figure.colorbar(drawn, ax=axes[:, 1:], label="probability of the predicted class", shrink=0.6)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _outlines(axis: Any, labels: NDArray[Any], classes: int) -> None:
+    for number in range(1, classes):
+        mask = labels == number
+        if mask.any() and not mask.all():
+            axis.contour(mask, levels=[0.5], colors=[COLOURS[(number - 1) % len(COLOURS)]], linewidths=1.2)

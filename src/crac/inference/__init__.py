@@ -1,0 +1,1 @@
+"""From a trained run to calibrated probability maps. Needs the ``train`` extra."""

@@ -1,0 +1,84 @@
+"""What a trained network is: all that is needed to rebuild it and to feed it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+from torch import nn
+
+from crac.data import Recipe, Store
+from crac.data.recipe import Strict
+from crac.errors import InputError
+from crac.networks import build_network
+
+__all__ = ["ModelCard"]
+
+
+class ModelCard(Strict):
+    """Travels in every checkpoint, so that a model can be used without the data it was trained on.
+
+    Args:
+        backbone: Name of the network.
+        width: Filters of its first level.
+        dims: 2 for slices, 3 for volumes.
+        patch_size: What it was trained on, None for whole slices or volumes.
+        class_names: Index = class, 0 the background.
+        channel_names: One a channel of the images.
+        recipe: How images are prepared.
+    """
+
+    backbone: str
+    width: int
+    dims: Literal[2, 3]
+    patch_size: tuple[int, ...] | None
+    class_names: tuple[str, ...]
+    channel_names: tuple[str, ...]
+    recipe: Recipe
+
+    @classmethod
+    def of(
+        cls, store: Store, backbone: str, width: int, dims: Literal[2, 3], patch_size: tuple[int, ...] | None
+    ) -> ModelCard:
+        """The card of a network trained on a store."""
+        manifest = store.manifest
+        if patch_size is not None and len(patch_size) != dims:
+            raise InputError(f"patch_size must be {dims} numbers where dims is {dims}; got {patch_size}")
+        return cls(
+            backbone=backbone,
+            width=width,
+            dims=dims,
+            patch_size=patch_size,
+            class_names=manifest.class_names,
+            channel_names=manifest.channel_names,
+            recipe=manifest.recipe,
+        )
+
+    @classmethod
+    def read(cls, info: Mapping[str, Any], path: Path) -> ModelCard:
+        """The card in a checkpoint's description."""
+        try:
+            return cls.model_validate(info["model"])
+        except (KeyError, ValidationError) as error:
+            raise InputError(f"{path} does not say what model it holds: {error}") from error
+
+    def build(self) -> nn.Module:
+        """The network, with fresh weights."""
+        return build_network(self.backbone, len(self.channel_names), len(self.class_names), self.dims, self.width)
+
+    def check_store(self, store: Store) -> None:
+        """Refuse a store with other classes, channels or preparation."""
+        manifest = store.manifest
+        for what, own, other in (
+            ("classes", self.class_names, manifest.class_names),
+            ("channels", self.channel_names, manifest.channel_names),
+        ):
+            if len(own) != len(other):
+                raise InputError(
+                    f"{store.path} has {len(other)} {what} ({', '.join(other)}), "
+                    f"the checkpoint has {len(own)} ({', '.join(own)})"
+                )
+        if self.recipe != manifest.recipe:
+            raise InputError(f"{store.path} was prepared with another recipe than the checkpoint's training data")

@@ -1,0 +1,70 @@
+"""A network over a whole volume: slices in batches, or a window that slides."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from crac.errors import require
+
+__all__ = ["sliding_window", "volume_probabilities"]
+
+Network = Callable[[Tensor], Tensor]
+OVERLAP = 0.5
+
+
+def sliding_window(network: Network, patch_size: Sequence[int] | None, batch_size: int = 1) -> Network:
+    """The network for 3-D images larger than the patches it was trained on.
+
+    Args:
+        network: Maps ``(B, C, D, H, W)`` to logits.
+        patch_size: ``(D, H, W)`` of the window, None for the whole image at once.
+        batch_size: Windows at a time.
+    """
+    if patch_size is None:
+        return network
+    window = require("monai.inferers").SlidingWindowInferer(
+        list(patch_size), sw_batch_size=batch_size, overlap=OVERLAP, mode="gaussian"
+    )
+
+    def whole(images: Tensor) -> Tensor:
+        logits: Tensor = window(images, network)
+        return logits
+
+    return whole
+
+
+@torch.inference_mode()
+def volume_probabilities(
+    network: Network, image: Tensor, dims: int, batch_size: int = 16, flips: bool = False
+) -> Tensor:
+    """Class probabilities of a prepared volume, on the CPU.
+
+    Args:
+        network: In evaluation mode; maps ``(B, C, *S)`` to logits. For 3-D, see :func:`sliding_window`.
+        image: ``(C, D, H, W)`` float32, on the network's device.
+        dims: 2 to go slice by slice, 3 for the volume as a whole.
+        batch_size: Slices at a time.
+        flips: Average the probabilities over the mirrored versions of each image.
+
+    Returns:
+        ``(K, D, H, W)`` float32.
+    """
+    images = image.transpose(0, 1) if dims == 2 else image.unsqueeze(0)
+    parts = [_probabilities(network, part.contiguous(), flips).cpu() for part in torch.split(images, batch_size)]
+    whole = torch.cat(parts)
+    return whole.transpose(0, 1).contiguous() if dims == 2 else whole[0]
+
+
+def _probabilities(network: Network, images: Tensor, flips: bool) -> Tensor:
+    if not flips:
+        return network(images).float().softmax(1)
+    axes = range(2, images.ndim)
+    mirrored = [chosen for count in range(len(axes) + 1) for chosen in itertools.combinations(axes, count)]
+    total = torch.zeros(())
+    for chosen in mirrored:
+        total = total.to(images.device) + network(images.flip(chosen)).float().softmax(1).flip(chosen)
+    return total / len(mirrored)

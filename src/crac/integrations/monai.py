@@ -1,0 +1,209 @@
+"""MONAI: losses that take its targets, a handler for the outer step, calibration as one of its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from crac.errors import InputError, one_of, require
+from crac.losses import DeepSupervision
+from crac.losses.base import SegmentationLoss
+from crac.metrics import CalibrationMeter
+from crac.metrics.results import SCALARS, CalibrationResult
+
+require("monai")
+from monai.metrics import CumulativeIterationMetric  # noqa: E402
+from monai.utils import CommonKeys  # noqa: E402
+
+__all__ = ["CalibrationMetric", "MonaiLoss", "MultiplierHandler", "as_labels"]
+
+
+def as_labels(target: Tensor, logits: Tensor, ignore_index: int | None = None) -> Tensor:
+    """Integer labels ``(B, *S)`` from any target MONAI's loaders and transforms produce.
+
+    Args:
+        target: Whole numbers of any dtype, ``(B, 1, *S)`` or ``(B, *S)``, or one-hot ``(B, K, *S)``.
+        logits: ``(B, K, *S)``, which tells the forms apart.
+        ignore_index: Label given to the pixels of a one-hot target that belong to no class; ``None`` refuses them.
+
+    Raises:
+        InputError: Fractional labels, or a target that is not one-hot. Values are looked at on the CPU only, as
+            everywhere in ``crac``: on a GPU that would wait for the device.
+    """
+    target = _plain(target)
+    look = target.device.type == "cpu"
+    if target.ndim == logits.ndim and target.shape[1] == logits.shape[1]:
+        members = target.sum(1)
+        labels = torch.where(members == 1, target.argmax(1), -1 if ignore_index is None else ignore_index)
+        if look:
+            hard = ((target == 0) | (target == 1)).all() and members.max() <= 1
+            if not hard or (ignore_index is None and members.min() < 1):
+                raise InputError(
+                    f"target of shape {tuple(target.shape)} must be one-hot: a single 1 among the "
+                    f"{logits.shape[1]} channels of each pixel, 0 elsewhere"
+                )
+        return labels
+    if target.ndim == logits.ndim and target.shape[1] == 1:
+        target = target.squeeze(1)
+    if look and target.is_floating_point() and (target != target.round()).any():
+        raise InputError(f"target must hold whole numbers; got {target[target != target.round()][0].item()}")
+    return target.long()
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """The tensor under a ``MetaTensor``, whose bookkeeping would slow down every operation of the loss."""
+    return tensor.as_tensor() if hasattr(tensor, "as_tensor") else tensor
+
+
+class MonaiLoss(nn.Module):
+    """A ``crac`` loss as MONAI calls one: ``loss(input, target)`` with the targets MONAI produces.
+
+    Inside ``monai.losses.DeepSupervisionLoss`` the whole loss, penalty included, is taken at every resolution; wrap
+    a :class:`crac.DeepSupervision` instead to keep the penalty to the full resolution.
+
+    Args:
+        loss: Any loss of :data:`crac.METHODS`, or a :class:`crac.DeepSupervision` around one.
+
+    Shape:
+        - input: logits ``(B, K, *S)``, or a list of them, the finest first, for a ``DeepSupervision``.
+        - target: ``(B, 1, *S)``, ``(B, *S)`` or one-hot ``(B, K, *S)``, integers or floats.
+        - output: scalar.
+
+    Example:
+        >>> from crac import CRaCLoss
+        >>> loss = MonaiLoss(CRaCLoss(num_classes=4))
+        >>> loss(torch.randn(2, 4, 16, 16), torch.ones(2, 1, 16, 16)).shape
+        torch.Size([])
+    """
+
+    def __init__(self, loss: SegmentationLoss | DeepSupervision) -> None:
+        super().__init__()
+        if not isinstance(loss, SegmentationLoss | DeepSupervision):
+            raise InputError(f"loss must be a loss of crac; got {type(loss).__name__}")
+        self.loss = loss
+
+    def forward(self, input: Tensor | Sequence[Tensor], target: Tensor) -> Tensor:
+        """The loss of one batch."""
+        value: Tensor = self.loss(*self._converted(input, target))
+        return value
+
+    def observe(self, input: Tensor | Sequence[Tensor], target: Tensor) -> None:
+        """Take in one validation batch; full resolution only, also during deep supervision."""
+        logits, labels = self._converted(input, target)
+        if isinstance(self.loss, DeepSupervision) and isinstance(logits, Tensor):
+            logits = [logits]  # a network in eval mode returns its finest output alone
+        self.loss.observe(logits, labels)  # type: ignore[arg-type]
+
+    def update_multipliers(self) -> None:
+        """The loss's outer step."""
+        self.loss.update_multipliers()
+
+    def _converted(self, logits: Tensor | Sequence[Tensor], target: Tensor) -> tuple[Tensor | list[Tensor], Tensor]:
+        inner = self.loss.loss if isinstance(self.loss, DeepSupervision) else self.loss
+        plain = _plain(logits) if isinstance(logits, Tensor) else [_plain(level) for level in logits]
+        finest = plain if isinstance(plain, Tensor) else plain[0]
+        return plain, as_labels(target, finest, inner.ignore_index)
+
+
+class MultiplierHandler:
+    """The outer step for ``SupervisedTrainer``: give it to the ``SupervisedEvaluator`` that validates each epoch.
+
+    It sees the network's logits before any post-processing, and updates the multipliers when the evaluator's epoch
+    ends. Put the loss into the ``save_dict`` of ``CheckpointSaver`` beside the network: the multipliers are its state.
+
+    Args:
+        loss: The trainer's loss function, or the one inside its ``DeepSupervisionLoss``.
+
+    Example::
+
+        evaluator = SupervisedEvaluator(..., val_handlers=[MultiplierHandler(loss)])
+        trainer = SupervisedTrainer(..., loss_function=loss, train_handlers=[ValidationHandler(1, evaluator)])
+    """
+
+    def __init__(self, loss: MonaiLoss) -> None:
+        if not isinstance(loss, MonaiLoss):
+            raise InputError(f"loss must be a MonaiLoss; got {type(loss).__name__}")
+        self.loss = loss
+
+    def attach(self, engine: Any) -> None:
+        """Called by MONAI with the evaluator."""
+        require("ignite")
+        from ignite.engine import Events
+        from monai.engines import IterationEvents
+
+        engine.add_event_handler(IterationEvents.FORWARD_COMPLETED, self._observe)
+        engine.add_event_handler(Events.EPOCH_COMPLETED, self._update)
+
+    def _observe(self, engine: Any) -> None:
+        output = engine.state.output
+        self.loss.observe(output[CommonKeys.PRED], output[CommonKeys.LABEL])
+
+    def _update(self, _: Any) -> None:
+        self.loss.update_multipliers()
+
+
+class CalibrationMetric(CumulativeIterationMetric):  # type: ignore[misc]
+    """A :class:`crac.CalibrationMeter` as one of MONAI's metrics.
+
+    The buffer holds one value per image, as with MONAI's own; the aggregate is over all voxels counted, or the mean of
+    those values. Both are over all ranks.
+
+    Args:
+        num_classes: ``K``, the background included.
+        metric: Which number to report, e.g. ``"ece"``, ``"tace"``, ``"nll"``.
+        softmax: Whether ``y_pred`` holds logits rather than probabilities.
+        reduction: ``"pooled"`` counts the voxels of all images together; ``"mean"`` averages the images that have
+            voxels to count, the paper's way with volumes.
+        **options: Of the meter: ``bins``, ``mask``, ``threshold``, ``ignore_index``.
+
+    Example:
+        >>> metric = CalibrationMetric(num_classes=2, mask="all", softmax=True)
+        >>> values = metric(y_pred=torch.zeros(3, 2, 8, 8), y=torch.ones(3, 1, 8, 8))
+        >>> metric.aggregate().item()
+        0.5
+    """
+
+    def __init__(
+        self, num_classes: int, metric: str = "ece", softmax: bool = False, reduction: str = "pooled", **options: Any
+    ) -> None:
+        if metric not in SCALARS:
+            raise one_of("metric", metric, SCALARS)
+        if reduction not in ("pooled", "mean"):
+            raise one_of("reduction", reduction, ("pooled", "mean"))
+        self.options = {"num_classes": num_classes} | options
+        self.meter = CalibrationMeter(**self.options)
+        self.metric = metric
+        self.softmax = softmax
+        self.reduction = reduction
+        super().__init__()
+
+    def reset(self) -> None:
+        """Forget everything counted so far."""
+        super().reset()
+        self.meter.reset()
+
+    def _compute_tensor(self, y_pred: Tensor, y: Tensor, **_: Any) -> Tensor:
+        scores = _plain(y_pred)
+        labels = as_labels(y, scores, self.meter.ignore_index)
+        values = []
+        for item in range(len(scores)):
+            meter = CalibrationMeter(**self.options)
+            image = {"logits" if self.softmax else "probabilities": scores[item : item + 1]}
+            meter.update(labels=labels[item : item + 1], **image)
+            values.append(getattr(meter.compute(), self.metric))
+            self.meter.merge(meter)
+        return torch.tensor(values, dtype=torch.float64).unsqueeze(1)
+
+    def aggregate(self) -> Tensor:
+        """The number asked for; NaN if no voxel was counted."""
+        if self.reduction == "pooled":
+            return torch.tensor(getattr(self.result(), self.metric), dtype=torch.float64)
+        values = self.get_buffer()
+        return torch.tensor(torch.nan) if values is None else values.nanmean()
+
+    def result(self) -> CalibrationResult:
+        """Everything the meter knows of all images together: every number, by class and by region, and the bins."""
+        return self.meter.compute(sync=True)

@@ -1,0 +1,11 @@
+"""What nnU-Net finds when ``nnUNet_extTrainer`` names this folder."""
+
+from crac.integrations.nnunet.trainer import (
+    nnUNetTrainerCE,
+    nnUNetTrainerCRaC,
+    nnUNetTrainerMbLS,
+    nnUNetTrainerNACL,
+    nnUNetTrainerSVLS,
+)
+
+__all__ = ["nnUNetTrainerCE", "nnUNetTrainerCRaC", "nnUNetTrainerMbLS", "nnUNetTrainerNACL", "nnUNetTrainerSVLS"]

@@ -1,0 +1,136 @@
+"""The fused loss as PyTorch sees it: an autograd function, and operators for compiled programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from crac.kernels.launch import evaluate, survey
+from crac.kernels.setting import Setting
+
+__all__ = ["fused"]
+
+
+def fused(logits: Tensor, labels: Tensor, setting: Setting) -> Tensor:
+    """See :func:`crac.kernels.fused_loss`."""
+    if torch.compiler.is_compiling():
+        compiled: Tensor = fused_value(logits, labels, *setting)
+        return compiled
+    if torch.is_grad_enabled() and logits.requires_grad:
+        return FusedLoss.apply(logits, labels, setting)  # type: ignore[no-any-return, no-untyped-call]
+    return _value(logits, labels, setting)
+
+
+def _value(logits: Tensor, labels: Tensor, setting: Setting) -> Tensor:
+    value = evaluate(logits, survey(labels, logits.shape[1], setting), setting, value=True)
+    assert value is not None
+    return value
+
+
+class FusedLoss(torch.autograd.Function):
+    """Value and gradient in one pass: the backward pass usually finds its work done."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, setting: Setting) -> Tensor:
+        """Compute the loss, and keep the gradient for an upstream gradient of 1."""
+        surveyed = survey(labels, logits.shape[1], setting)
+        # Half precision cannot hold a gradient before the loss scale has multiplied it.
+        ctx.gradient = None if logits.dtype == torch.float16 else torch.empty_like(logits)
+        value = evaluate(logits, surveyed, setting, value=True, gradient=ctx.gradient)
+        assert value is not None
+        # What may change in place before the backward pass, for autograd to notice if it does.
+        ctx.save_for_backward(logits, surveyed.labels, setting.rho, setting.lambda_)
+        ctx.surveyed, ctx.setting = surveyed, setting
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        """Hand the kept gradient over, rewritten on the device if the upstream gradient is not 1.
+
+        The gradient then belongs to the caller: a second backward pass computes it again.
+        """
+        logits = ctx.saved_tensors[0]
+        gradient, ctx.gradient = ctx.gradient, None
+        kept = gradient is not None
+        if not kept:
+            gradient = torch.empty_like(logits)
+        evaluate(logits, ctx.surveyed, ctx.setting, gradient=gradient, upstream=upstream, skip_unit=kept)
+        return gradient, None, None
+
+
+@torch.library.custom_op("crac::fused_value", mutates_args=())
+def fused_value(
+    logits: Tensor,
+    labels: Tensor,
+    rho: Tensor | None,
+    lambda_: Tensor | None,
+    scales: Tensor | None,
+    class_weights: Tensor | None,
+    regions: Tensor | None,
+    rings: list[float] | None,
+    penalty: str,
+    weight: float,
+    tolerance: float,
+    radius: int,
+    replicate: bool,
+    ignore_index: int | None,
+) -> Tensor:
+    """The loss alone; compiled programs compute the gradient in their backward graph."""
+    setting = Setting(
+        rho, lambda_, scales, class_weights, regions, rings, penalty, weight, tolerance, radius, replicate, ignore_index
+    )
+    return _value(logits, labels, setting)
+
+
+@torch.library.custom_op("crac::fused_gradient", mutates_args=())
+def fused_gradient(
+    upstream: Tensor,
+    logits: Tensor,
+    labels: Tensor,
+    rho: Tensor | None,
+    lambda_: Tensor | None,
+    scales: Tensor | None,
+    class_weights: Tensor | None,
+    regions: Tensor | None,
+    rings: list[float] | None,
+    penalty: str,
+    weight: float,
+    tolerance: float,
+    radius: int,
+    replicate: bool,
+    ignore_index: int | None,
+) -> Tensor:
+    """Gradient of :func:`fused_value` times ``upstream``."""
+    setting = Setting(
+        rho, lambda_, scales, class_weights, regions, rings, penalty, weight, tolerance, radius, replicate, ignore_index
+    )
+    gradient = torch.empty_like(logits)
+    evaluate(logits, survey(labels, logits.shape[1], setting), setting, gradient=gradient, upstream=upstream)
+    return gradient
+
+
+@fused_value.register_fake
+def _(logits: Tensor, *_: Any) -> Tensor:
+    return logits.new_empty((), dtype=torch.float32)
+
+
+@fused_gradient.register_fake
+def _(upstream: Tensor, logits: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(logits)
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:7])
+    ctx.constants = inputs[7:]
+
+
+def _backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+    gradient = fused_gradient(upstream, *ctx.saved_tensors, *ctx.constants)
+    return (gradient, *[None] * 13)
+
+
+fused_value.register_autograd(_backward, setup_context=_remember)

@@ -1,0 +1,234 @@
+"""From tensors and options to kernel launches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from itertools import accumulate
+from math import ceil, prod
+from operator import mul
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from crac.kernels.census import census
+from crac.kernels.loss import fused_loss
+from crac.kernels.observe import fused_sums
+from crac.kernels.setting import Constants, Setting
+from crac.kernels.start import Grid, Plan, start
+
+__all__ = ["Surveyed", "evaluate", "sums", "survey"]
+
+TILE = 512
+"""Pixels of a tile: four for each thread of the four warps, so that ``float32`` moves in 16-byte pieces."""
+WARPS = 4
+WIDTHS = (128, 64, 32)
+CENSUS_PROGRAMS = 512
+CENSUS_BLOCK = 1024
+NARROW_FROM = 1 << 21
+"""From this many pixels on, wider labels are first narrowed to a byte: a patch is read nine times, from the cache."""
+
+
+class Surveyed(NamedTuple):
+    """Labels as the kernels read them, the label they ignore, and the tallies of ``census`` if there are any."""
+
+    labels: Tensor
+    ignored: int
+    tallies: Tensor | None
+
+
+def survey(labels: Tensor, classes: int, setting: Setting) -> Surveyed:
+    """Count and narrow the labels where that pays or is needed; otherwise hand them on as they are."""
+    counted = setting.ignore_index is not None or (setting.class_weights is not None and setting.rings is None)
+    narrow = labels.element_size() > 1 and labels.numel() >= NARROW_FROM
+    ignored = -1 if setting.ignore_index is None else setting.ignore_index
+    if not (counted or narrow):
+        return Surveyed(labels, ignored, None)
+    tallies = torch.empty((2, CENSUS_PROGRAMS), device=labels.device) if counted else None
+    codes = torch.empty(labels.shape, dtype=torch.uint8, device=labels.device) if narrow else None
+    plan = _plan_census(
+        labels.shape, labels.stride(), classes, ignored, setting.ignore_index is not None, CENSUS_PROGRAMS
+    )
+    with _on(labels):
+        start(census, plan, (labels, codes, setting.class_weights, tallies))
+    return Surveyed(labels, ignored, tallies) if codes is None else Surveyed(codes, 254, tallies)
+
+
+@lru_cache(maxsize=1024)
+def _plan_census(
+    shape: torch.Size, strides: tuple[int, ...], classes: int, ignored: int, ignore: bool, programs: int
+) -> Plan:
+    dense = list(accumulate(reversed(shape[1:]), mul, initial=1))[::-1]
+    return Plan(
+        (programs, 1, 1),
+        (prod(shape), *_extent(shape[1:]), *_with_depth(strides, 1), ignored),
+        {
+            "K": classes,
+            "IGNORE": ignore,
+            "CONTIGUOUS": list(strides) == dense,
+            "PROGRAMS": programs,
+            "BLOCK": CENSUS_BLOCK,
+        },
+    )
+
+
+def evaluate(
+    logits: Tensor,
+    surveyed: Surveyed,
+    setting: Setting,
+    *,
+    value: bool = False,
+    gradient: Tensor | None = None,
+    upstream: Tensor | None = None,
+    skip_unit: bool = False,
+) -> Tensor | None:
+    """Launch the fused loss.
+
+    Args:
+        logits: ``(B, K, *S)``.
+        surveyed: From :func:`survey`.
+        setting: Which loss.
+        value: Whether to return the loss.
+        gradient: Where the gradient goes, in the shape of ``logits``; ``None`` for no gradient.
+        upstream: Scalar that multiplies the gradient, ``None`` for 1.
+        skip_unit: ``gradient`` holds the gradient for 1 already; write another only if ``upstream`` is not 1.
+    """
+    labels, ignored, tallies = surveyed
+    plan = _plan_loss(
+        logits.shape,
+        logits.stride(),
+        labels.stride(),
+        None if gradient is None else gradient.stride(),
+        setting.number_of_regions,
+        setting.constants,
+        ignored,
+        0 if tallies is None else tallies.shape[1],
+        skip_unit,
+    )
+    partials = torch.empty(plan.programs, device=logits.device) if value else None
+    tensors = (
+        logits,
+        labels,
+        setting.regions,
+        setting.rho,
+        setting.lambda_,
+        setting.scales,
+        setting.class_weights,
+        tallies,
+        upstream,
+        partials,
+        gradient,
+    )
+    with _on(logits):
+        start(fused_loss, plan, tensors)
+    return None if partials is None else partials.sum()
+
+
+@lru_cache(maxsize=1024)
+def _plan_loss(
+    shape: torch.Size,
+    strides: tuple[int, ...],
+    label_strides: tuple[int, ...],
+    gradient_strides: tuple[int, ...] | None,
+    regions: int,
+    constants: Constants,
+    ignored: int,
+    tallies: int,
+    skip_unit: bool,
+) -> Plan:
+    batch, classes, *size = shape
+    share = 1.0 if tallies else 1.0 / (batch * prod(size))
+    grid, options = _tiles(shape, regions, constants)
+    return Plan(
+        grid,
+        (
+            *_extent(size),
+            *_with_depth(strides, 2),
+            *_with_depth(label_strides, 1),
+            *(_with_depth(gradient_strides, 2) if gradient_strides is not None else (0, 0, 0, 0, 0)),
+            share,
+            share * constants.weight / classes,
+            constants.tolerance,
+            *(constants.rings or (0.0, 0.0, 0.0, 0.0)),
+            ignored,
+        ),
+        {"SOFT": constants.rings is not None, "SKIP_UNIT": skip_unit, "TALLIES": tallies, **options},
+    )
+
+
+def sums(logits: Tensor, labels: Tensor, setting: Setting) -> tuple[Tensor, Tensor]:
+    """Sums of constraint and derivative ``(2, R, K)`` and pixel counts ``(R,)`` of each region, ``float64``."""
+    assert setting.rho is not None
+    regions, classes = setting.rho.shape
+    plan = _plan_sums(logits.shape, logits.stride(), labels.stride(), regions, setting.constants)
+    partials = torch.empty((plan.programs, 2 * regions * classes + regions), device=logits.device)
+    tensors = (logits, labels, setting.regions, setting.rho, setting.lambda_, setting.scales, partials)
+    with _on(logits):
+        start(fused_sums, plan, tensors)
+    total = partials.sum(0, dtype=torch.float64)
+    return total[:-regions].view(2, regions, classes), total[-regions:]
+
+
+@lru_cache(maxsize=1024)
+def _plan_sums(
+    shape: torch.Size,
+    strides: tuple[int, ...],
+    label_strides: tuple[int, ...],
+    regions: int,
+    constants: Constants,
+) -> Plan:
+    grid, options = _tiles(shape, regions, constants)
+    ignored = -1 if constants.ignore_index is None else constants.ignore_index
+    numbers = (*_extent(shape[2:]), *_with_depth(strides, 2), *_with_depth(label_strides, 1))
+    return Plan(grid, (*numbers, constants.tolerance, ignored), options)
+
+
+def _tiles(shape: torch.Size, regions: int, constants: Constants) -> tuple[Grid, dict[str, Any]]:
+    """The grid of a launch, and its compile-time constants."""
+    batch, classes, *size = shape
+    depth, height, width = _extent(size)
+    solid = len(size) == 3
+    patch = (2 * constants.radius + 1) ** len(size)
+    bits = patch.bit_length()
+    groups = ceil(classes / (32 // bits))
+    # The tile width that wastes the fewest pixels; the widest of those that waste equally few.
+    across = min(WIDTHS, key=lambda block: -(-width // block) * block)
+    down = TILE // across
+    options = {
+        "K": classes,
+        "R": regions,
+        "PENALTY": constants.penalty,
+        "RADIUS_Z": constants.radius if solid else 0,
+        "RADIUS": constants.radius,
+        "REPLICATE": constants.replicate,
+        "IGNORE": constants.ignore_index is not None,
+        "TOLERANT": constants.tolerance > 0,
+        "FIELDS": ceil(classes / groups),
+        "BITS": bits,
+        "BLOCK_Y": down,
+        "BLOCK_X": across,
+        "num_warps": WARPS,
+        # Contracted products would move a logit that lies on its target to one side of it.
+        "enable_fp_fusion": False,
+    }
+    return (-(-width // across) * -(-height // down), depth, batch), options
+
+
+def _extent(size: Iterable[int]) -> tuple[int, int, int]:
+    """Depth, height, width."""
+    size = tuple(size)
+    return (1, *size) if len(size) == 2 else size  # type: ignore[return-value]
+
+
+def _with_depth(strides: tuple[int, ...], leading: int) -> tuple[int, ...]:
+    """Strides with one for the depth, which a 2-D image does not have."""
+    return strides if len(strides) == leading + 3 else (*strides[:leading], 0, *strides[leading:])
+
+
+def _on(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Triton launches on the current device, which need not be the tensor's."""
+    if tensor.is_cuda and tensor.get_device() != torch.cuda.current_device():
+        return torch.cuda.device(tensor.device)
+    return nullcontext()

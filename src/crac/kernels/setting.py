@@ -1,0 +1,64 @@
+"""Which loss a kernel computes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+__all__ = ["Constants", "Setting"]
+
+
+class Constants(NamedTuple):
+    """The part of a :class:`Setting` that is no tensor, as a key."""
+
+    rings: tuple[float, ...] | None
+    penalty: str
+    weight: float
+    tolerance: float
+    radius: int
+    replicate: bool
+    ignore_index: int | None
+
+
+class Setting(NamedTuple):
+    """One loss; its tensors are contiguous and lie on the logits' device.
+
+    Args:
+        rho: Penalty weights ``(R, K)``, or ``None`` for a penalty without multipliers, as the next two.
+        lambda_: Multipliers ``(R, K)``.
+        scales: Scale of the target in each region, ``(R,)``.
+        class_weights: ``(K,)``, or ``None``.
+        regions: ``uint8`` region map ``(B, *S)``, or ``None``: inner and outer by the patch itself.
+        rings: Weights of a patch's labels in the target by squared distance from the centre, 0 to 3; ``None`` for
+            the pixel's own label.
+        penalty: A name of :data:`crac.functional.PENALTIES`, ``"distance"`` for the constraint itself, or ``"none"``.
+        weight: Factor of the penalty's mean over pixels and classes.
+        tolerance: Distance to the target that is free.
+        radius: Radius of the patch.
+        replicate: Whether the edge goes on beyond the border, instead of background.
+        ignore_index: Label of pixels without one, outside ``0..K-1``.
+    """
+
+    rho: Tensor | None = None
+    lambda_: Tensor | None = None
+    scales: Tensor | None = None
+    class_weights: Tensor | None = None
+    regions: Tensor | None = None
+    rings: list[float] | None = None
+    penalty: str = "none"
+    weight: float = 1.0
+    tolerance: float = 0.0
+    radius: int = 1
+    replicate: bool = True
+    ignore_index: int | None = None
+
+    @property
+    def constants(self) -> Constants:
+        """All but the tensors."""
+        return Constants(None if self.rings is None else tuple(self.rings), *self[6:])
+
+    @property
+    def number_of_regions(self) -> int:
+        """``R``; 1 without multipliers."""
+        return 1 if self.rho is None else len(self.rho)

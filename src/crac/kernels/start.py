@@ -1,0 +1,62 @@
+"""Starting a kernel without delay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["Grid", "Plan", "start"]
+
+Grid = tuple[int, int, int]
+
+
+@dataclass(eq=False)
+class Plan:
+    """Everything about a launch but its tensors; made once for each shape and setting.
+
+    Args:
+        grid: Number of programs along each axis.
+        numbers: The kernel's arguments between its tensors and its constants.
+        constants: Its compile-time constants, and options of the compiler.
+    """
+
+    grid: Grid
+    numbers: tuple[int | float, ...]
+    constants: dict[str, Any]
+    compiled: dict[Any, tuple[Any, tuple[Any, ...]]] = field(default_factory=dict)
+
+    @property
+    def programs(self) -> int:
+        """Number of programs."""
+        return prod(self.grid)
+
+
+def start(kernel: Any, plan: Plan, tensors: Sequence[Tensor | None]) -> None:
+    """Launch a kernel; from the second time on without Triton's own look-up.
+
+    That look-up examines every argument anew and takes longer than a small loss runs. What it finds depends on the
+    plan and on the tensors' dtypes and alignments alone.
+
+    Args:
+        kernel: A jitted function of the tensors, the plan's numbers and its constants.
+        plan: From which shape and setting the rest follows.
+        tensors: The leading arguments, the first not ``None``.
+    """
+    assert tensors[0] is not None
+    device = tensors[0].get_device()
+    key = (device, *[None if one is None else (one.dtype, one.data_ptr() % 16 == 0) for one in tensors])
+    found = plan.compiled.get(key)
+    if found is not None:
+        compiled, rest = found
+        stream = torch.cuda.current_stream(device).cuda_stream
+        compiled[plan.grid](*tensors, *plan.numbers, *rest, stream=stream)
+        return
+    compiled = kernel[plan.grid](*tensors, *plan.numbers, **plan.constants)
+    if compiled is not None:  # the interpreter compiles nothing
+        given = len(tensors) + len(plan.numbers)
+        plan.compiled[key] = compiled, tuple(plan.constants[name] for name in kernel.arg_names[given:])

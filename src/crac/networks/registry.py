@@ -1,0 +1,40 @@
+"""Backbones by their short names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+
+from crac.errors import InputError, one_of
+from crac.networks.nnunet import build_nnunet
+from crac.networks.unet import build_unet
+
+__all__ = ["BACKBONES", "build_network"]
+
+BACKBONES: dict[str, Callable[[int, int, int, int], nn.Module]] = {"unet": build_unet, "nnunet": build_nnunet}
+"""Short name -> function of (channels, num_classes, dims, width)."""
+
+
+def build_network(backbone: str, channels: int, num_classes: int, dims: int = 2, width: int = 32) -> nn.Module:
+    """Make a backbone by its short name.
+
+    Args:
+        backbone: One of :data:`BACKBONES`.
+        channels: Of the images.
+        num_classes: ``K``, the background included.
+        dims: 2 for images ``(B, C, H, W)``, 3 for ``(B, C, D, H, W)``.
+        width: Filters of the first level; the paper's networks have 32.
+
+    Example:
+        >>> network = build_network("unet", channels=1, num_classes=4)
+        >>> sum(parameter.numel() for parameter in network.parameters())
+        7846180
+    """
+    if backbone not in BACKBONES:
+        raise one_of("backbone", backbone, BACKBONES)
+    if dims not in (2, 3):
+        raise one_of("dims", dims, (2, 3))
+    if width < 1:
+        raise InputError(f"width must be a whole number of at least 1; got {width!r}")
+    return BACKBONES[backbone](channels, num_classes, dims, width)

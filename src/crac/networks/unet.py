@@ -1,0 +1,65 @@
+"""``unet``: the plain U-Net of the paper's first table."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from crac.networks.padding import Padded
+
+__all__ = ["UNet", "build_unet"]
+
+POOLS = (2, 2, 2, 4)
+"""How much each way down shrinks; the way up mirrors it."""
+
+
+class UNet(nn.Module):
+    """Five levels of two convolutions with ReLU, no normalisation; max-pooling down, nearest neighbour up.
+
+    Args:
+        channels: Of the images.
+        num_classes: ``K``.
+        dims: 2 or 3.
+        width: Filters of the first level, doubled at each level below.
+    """
+
+    def __init__(self, channels: int, num_classes: int, dims: int = 2, width: int = 32) -> None:
+        super().__init__()
+        convolution = {2: nn.Conv2d, 3: nn.Conv3d}[dims]
+        self.max_pool = {2: F.max_pool2d, 3: F.max_pool3d}[dims]
+        filters = [width * 2**level for level in range(len(POOLS) + 1)]
+
+        def level(before: int, after: int) -> nn.Sequential:
+            return nn.Sequential(
+                convolution(before, after, 3, padding=1),
+                nn.ReLU(inplace=True),
+                convolution(after, after, 3, padding=1),
+                nn.ReLU(inplace=True),
+            )
+
+        self.down = nn.ModuleList(
+            level(before, after) for before, after in zip([channels, *filters], filters, strict=False)
+        )
+        self.up = nn.ModuleList(
+            level(filters[number + 1] + filters[number], filters[number]) for number in reversed(range(len(POOLS)))
+        )
+        self.head = convolution(width, num_classes, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits ``(B, K, *S)`` of images ``(B, C, *S)``, ``S`` multiples of 32."""
+        features = self.down[0](images)
+        skips = []
+        for pool, level in zip(POOLS, self.down[1:], strict=True):
+            skips.append(features)
+            features = level(self.max_pool(features, pool))
+        for pool, level in zip(reversed(POOLS), self.up, strict=True):
+            upsampled = F.interpolate(features, scale_factor=float(pool), mode="nearest")
+            features = level(torch.cat([upsampled, skips.pop()], dim=1))
+        logits: Tensor = self.head(features)
+        return logits
+
+
+def build_unet(channels: int, num_classes: int, dims: int = 2, width: int = 32) -> Padded:
+    """A :class:`UNet` for images of any size."""
+    return Padded(UNet(channels, num_classes, dims, width), stride=32)

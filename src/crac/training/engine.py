@@ -1,0 +1,83 @@
+"""Devices, precision and determinism: what Fabric and torch are told before a training."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+
+from crac.errors import InputError, require
+from crac.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
+
+__all__ = ["memory_format", "numerics", "start_fabric"]
+
+PRECISION = {"fp32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+
+
+def start_fabric(config: TrainConfig) -> Fabric:
+    """Fabric on the devices asked for, its processes started."""
+    processes = config.devices * config.nodes
+    if config.batch_size % processes:
+        raise InputError(
+            f"batch_size must be a multiple of the {processes} devices it is shared by; got {config.batch_size}"
+        )
+    if config.accelerator == "cuda" and not torch.cuda.is_available():
+        raise InputError("accelerator: no CUDA device was found; 'auto' or 'cpu' run without one")
+    accelerator = config.accelerator
+    if accelerator == "auto":
+        accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+    if accelerator == "cuda" and config.devices > torch.cuda.device_count():
+        raise InputError(f"devices must be at most {torch.cuda.device_count()} on this machine; got {config.devices}")
+    if config.cuda_graph and (accelerator != "cuda" or processes > 1 or config.precision == "fp16"):
+        raise InputError(
+            "cuda_graph needs one GPU and a precision other than fp16; "
+            f"got {processes} x {accelerator} and {config.precision}"
+        )
+    require("lightning")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecations inside Lightning, none of them the user's doing
+        from lightning.fabric import Fabric
+
+        fabric = Fabric(
+            accelerator=accelerator,
+            devices=config.devices,
+            num_nodes=config.nodes,
+            strategy="ddp" if processes > 1 else "auto",
+            precision=PRECISION[config.precision],
+        )
+        fabric.launch()
+    return fabric
+
+
+@contextlib.contextmanager
+def numerics(config: TrainConfig) -> Iterator[None]:
+    """Torch's global switches for one training, put back afterwards."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = (cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark, cudnn.deterministic)
+    strict = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    cudnn.allow_tf32 = matmul.allow_tf32 = config.precision != "fp32"
+    cudnn.benchmark, cudnn.deterministic = not config.deterministic, config.deterministic
+    if config.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        # CUDA has no deterministic form of some operations of every segmentation network, so there it can only warn.
+        torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
+    try:
+        yield
+    finally:
+        cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark, cudnn.deterministic = before
+        torch.use_deterministic_algorithms(strict[0], warn_only=strict[1])
+
+
+def memory_format(config: TrainConfig, dims: int, device: torch.device) -> torch.memory_format:
+    """How images and weights are laid out."""
+    # On the CPU torch 2.13 writes past its buffers in the backward pass of narrow transposed convolutions.
+    if not config.channels_last or device.type == "cpu":
+        return torch.contiguous_format
+    return torch.channels_last if dims == 2 else torch.channels_last_3d

@@ -1,0 +1,87 @@
+"""The paper's algorithm: for each epoch, inner steps on the weights, then an outer step on the multipliers."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import torch
+
+from crac.training.config import TrainConfig
+from crac.training.interrupt import Interrupt
+from crac.training.log import Log
+from crac.training.state import State
+from crac.training.step import step_generator
+from crac.training.task import Task
+
+__all__ = ["DivergedError", "fit"]
+
+
+class DivergedError(RuntimeError):
+    """The loss is no longer a finite number."""
+
+
+def fit(config: TrainConfig, task: Task, state: State, log: Log, stop: Interrupt) -> bool:
+    """Train to the last epoch.
+
+    Args:
+        config: Settings.
+        task: Network, data and folder, ready on the device.
+        state: Where the training stands; it goes on from there.
+        log: Where numbers go.
+        stop: Looked at after every step.
+
+    Returns:
+        Whether the last epoch was reached; if not, the run was asked to stop and is saved.
+    """
+    while state.epoch < config.epochs:
+        start = time.perf_counter()
+        inner_iteration(config, task, state, log, stop)
+        if stop.requested and not task.distributed:
+            task.save(state, epoch_finished=False)
+            return False
+        loss = epoch_loss(task, state)
+        scores = task.validate()
+        task.loss.update_multipliers()  # the outer step
+        row = {"epoch": state.epoch + 1, "learning_rate": config.rate(state.epoch), "train_loss": loss, **scores}
+        state.finish_epoch({**row, **task.multipliers(), "seconds": time.perf_counter() - start})
+        task.save(state, epoch_finished=True)
+        log.epoch(state.history[-1])
+        if task.any_rank(stop.requested):
+            task.save(state, epoch_finished=False)
+            break
+    return state.epoch == config.epochs
+
+
+def inner_iteration(config: TrainConfig, task: Task, state: State, log: Log, stop: Interrupt) -> None:
+    """One pass over the training set with the multipliers fixed; takes up an epoch that was interrupted."""
+    task.batches.set_epoch(state.epoch)
+    task.set_learning_rate(config.rate(state.epoch))
+    for batch in itertools.islice(task.batches, state.step, None):
+        generator = step_generator(task.device, config.seed, state.epoch, state.step, task.rank)
+        value = task.step(task.place(batch), generator)
+        state.finish_step(value, batch.names)
+        if task.device.type == "cpu" and not task.distributed and not value.isfinite():
+            raise diverged(state, state.step)
+        log.step(state.step)
+        if stop.requested and not task.distributed:
+            return
+
+
+def epoch_loss(task: Task, state: State) -> float:
+    """Mean loss of the epoch; this is where a GPU is first waited for, and NaN found."""
+    losses = torch.stack(state.losses)
+    broken = (~losses.isfinite()).nonzero()
+    if task.any_rank(bool(len(broken))):
+        raise diverged(state, int(broken[0]) + 1 if len(broken) else None)
+    return task.mean(losses.double().mean())
+
+
+def diverged(state: State, step: int | None) -> DivergedError:
+    """The error that says when and on which cases the loss was lost."""
+    if step is None:
+        return DivergedError(f"the loss became NaN or infinite in epoch {state.epoch + 1} on another process")
+    skipped = len(state.losses) - len(state.names)  # steps before the run was resumed
+    cases = ", ".join(dict.fromkeys(state.names[step - 1 - skipped])) if step > skipped else "unknown"
+    value = state.losses[step - 1].item()
+    return DivergedError(f"the loss is {value} in epoch {state.epoch + 1}, step {step}; cases of the batch: {cases}")

@@ -1,0 +1,36 @@
+"""Ctrl-C as a request: the step under way is finished, the run saved."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+__all__ = ["Interrupt"]
+
+
+class Interrupt:
+    """While active, the first SIGINT or SIGTERM sets ``requested``; the second acts as usual."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._handle) for number in self.SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        self.__exit__()
+        print("stopping after this step, then saving; once more to stop at once", file=sys.stderr, flush=True)

@@ -1,0 +1,49 @@
+"""The multipliers' paths over the epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from crac.errors import require
+from crac.training.checkpoint import replacing
+
+__all__ = ["plot_multipliers"]
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+STYLES = ("-", "--", ":", "-.")
+
+
+def plot_multipliers(history: Sequence[Mapping[str, float]], path: Path, title: str = "") -> None:
+    """Draw lambda and rho over the epochs, a colour per class and a line style per region.
+
+    Args:
+        history: Rows of ``metrics.csv``.
+        path: PNG to write.
+        title: Above the picture.
+    """
+    require("matplotlib").use("Agg")
+    plt = require("matplotlib.pyplot")
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    epochs = [row["epoch"] for row in history]
+    for axis, kind, label in zip(axes, ("lambda", "rho"), ("multiplier λ", r"penalty weight $\rho$"), strict=True):
+        columns = [name for name in history[0] if name.startswith(f"{kind}_")]
+        regions = list(dict.fromkeys(name.split("_")[1] for name in columns))
+        classes = list(dict.fromkeys(name.split("_", 2)[2] for name in columns))
+        for name in columns:
+            _, region, class_ = name.split("_", 2)
+            axis.plot(
+                epochs,
+                [row[name] for row in history],
+                color=COLOURS[classes.index(class_) % len(COLOURS)],
+                linestyle=STYLES[regions.index(region) % len(STYLES)],
+                marker="." if len(epochs) < 3 else None,
+                label=f"{class_}, {region}",
+            )
+        axis.set(xlabel="epoch", ylabel=label)
+        axis.grid(alpha=0.3)
+    axes[0].legend(fontsize="small")
+    figure.suptitle(title)
+    with replacing(path) as partial:
+        figure.savefig(partial, dpi=120, format="png")
+    plt.close(figure)

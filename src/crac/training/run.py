@@ -1,0 +1,157 @@
+"""The folder of a run: what was asked for, where it stands, what came out.
+
+RUN/config.yaml           every setting
+RUN/split.json            which cases train, validate and test
+RUN/environment.json      versions and machine, one entry per start
+RUN/metrics.csv           one row per epoch
+RUN/last.safetensors      to go on from; last.json is a copy to read
+RUN/best.safetensors      highest validation Dice; best.json likewise
+RUN/multipliers.png       lambda and rho over the epochs, for methods that have them
+RUN/tensorboard/          the same numbers for TensorBoard
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import importlib.metadata
+import io
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import filelock
+import torch
+
+from crac._version import __version__
+from crac.data import Split
+from crac.errors import InputError
+from crac.inference.card import ModelCard
+from crac.training.checkpoint import Checkpoint, replacing, write_json
+from crac.training.config import TrainConfig
+from crac.training.state import State
+
+__all__ = ["RunFolder"]
+
+PACKAGES = ("torch", "numpy", "scipy", "lightning", "monai", "nibabel", "pydantic", "safetensors", "triton")
+
+
+class RunFolder:
+    """A run on disk.
+
+    Args:
+        path: Its folder.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.last = self.path / "last.safetensors"
+        self.best = self.path / "best.safetensors"
+
+    @classmethod
+    def create(cls, path: str | Path, config: TrainConfig, split: Split) -> RunFolder:
+        """Make the folder with its settings and split, in one move."""
+        path = Path(path)
+        if (path / "config.yaml").exists():
+            raise InputError(f"{path} already holds a run: continue it with crac train --resume {path}")
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise InputError(f"{path} is not an empty folder: choose another --out")
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        try:
+            partial.mkdir(parents=True)
+            (partial / "config.yaml").write_text(config.dump(), encoding="utf-8")
+            split.save(partial / "split.json")
+            partial.replace(path)
+        except OSError as error:
+            raise InputError(f"{path} cannot be made: {error.strerror or error}") from error
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """A folder that was made before."""
+        run = cls(path)
+        if not (run.path / "config.yaml").is_file():
+            raise InputError(f"{path} is not a run: it has no config.yaml (see crac train)")
+        return run
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep every other process out; the lock dies with the process that holds it."""
+        lock = filelock.FileLock(self.path / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            raise InputError(f"{self.path} is in use: another process is training it") from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def config(self) -> TrainConfig:
+        """The settings of the run."""
+        return TrainConfig.load(self.path / "config.yaml")
+
+    def split(self) -> Split:
+        """The split of the run."""
+        return Split.load(self.path / "split.json")
+
+    def card(self) -> ModelCard | None:
+        """What the network of the run is, as its checkpoints say; None before there is one."""
+        path = next((path for path in (self.last, self.best) if path.exists()), None)
+        return None if path is None else ModelCard.read(Checkpoint.read_info(path), path)
+
+    def record_environment(self, device: torch.device) -> None:
+        """Add this start to ``environment.json``."""
+        path = self.path / "environment.json"
+        starts = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+        write_json(path, [*starts, _environment(device)])
+
+    def save_last(self, state: State, about: dict[str, Any]) -> None:
+        """Save everything that is needed to go on."""
+        Checkpoint(state.tensors(), {**about, **state.info()}).save(self.last)
+
+    def save_epoch(self, state: State, about: dict[str, Any], due: bool = True) -> None:
+        """Save a finished epoch: ``best`` if it is, then ``last`` if it is due, then the table."""
+        # First `best`: if the process dies in between, the epoch is repeated and `best` found to be right already.
+        score = state.history[-1]["dice"]
+        if not self.best.exists() or score > Checkpoint.read_info(self.best)["dice"]:
+            scores = {"epoch": state.epoch, **state.history[-1]}
+            Checkpoint(state.result(), {**about, **scores}).save(self.best)
+        if due:
+            self.save_last(state, about)
+        self.write_table(state.history)
+
+    def write_table(self, history: list[dict[str, float]]) -> None:
+        """Write ``metrics.csv``."""
+        text = io.StringIO()
+        table = csv.DictWriter(text, list(history[0]))
+        table.writeheader()
+        table.writerows(history)
+        with replacing(self.path / "metrics.csv") as partial:
+            partial.write_text(text.getvalue(), encoding="utf-8")
+
+
+def _environment(device: torch.device) -> dict[str, Any]:
+    versions = {}
+    for package in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": sys.argv,
+        "crac": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.node(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+        "threads": torch.get_num_threads(),
+        "packages": versions,
+    }

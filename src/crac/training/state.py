@@ -1,0 +1,103 @@
+"""All that changes during a training, and its way into a checkpoint and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from crac.errors import InputError
+from crac.losses import SegmentationLoss
+from crac.training.checkpoint import Checkpoint, load_tensors, prefixed, state_of
+
+__all__ = ["State"]
+
+
+@dataclass
+class State:
+    """Where a training stands. Random numbers are no part of it: they all follow from seed, epoch and step.
+
+    Args:
+        network: Without any wrapper, so that its names are the same however it is run.
+        loss: With its multipliers.
+        optimizer: Of the network.
+        precision: Fabric's precision plugin, which holds the scale of fp16 gradients.
+        epoch: Epochs finished.
+        step: Steps finished in the epoch under way.
+        losses: Of those steps.
+        names: Cases of those steps, as far as this process took them.
+        history: One row per finished epoch.
+    """
+
+    network: nn.Module
+    loss: SegmentationLoss
+    optimizer: Optimizer
+    precision: Any
+    epoch: int = 0
+    step: int = 0
+    losses: list[Tensor] = field(default_factory=list)
+    names: list[list[str]] = field(default_factory=list)
+    history: list[dict[str, float]] = field(default_factory=list)
+
+    def finish_step(self, loss: Tensor, names: list[str]) -> None:
+        """Count a step."""
+        self.step += 1
+        self.losses.append(loss)
+        self.names.append(names)
+
+    def finish_epoch(self, row: dict[str, float]) -> None:
+        """Close the epoch under way."""
+        self.history.append(row)
+        self.epoch, self.step, self.losses, self.names = self.epoch + 1, 0, [], []
+
+    def result(self) -> dict[str, Tensor]:
+        """The tensors that are the result of a training: network and multipliers."""
+        return prefixed("network", state_of(self.network)) | prefixed("loss", state_of(self.loss))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor that is needed to go on."""
+        moments = self.optimizer.state_dict()["state"]
+        named = {f"{index}.{name}": value for index, values in moments.items() for name, value in values.items()}
+        tensors = self.result() | prefixed("optimizer", named)
+        if self.losses:
+            tensors["losses"] = torch.stack(self.losses)
+        return tensors
+
+    def info(self) -> dict[str, Any]:
+        """Everything else, as plain data."""
+        return {
+            "epoch": self.epoch,
+            "step": self.step,
+            "history": self.history,
+            "precision": self.precision.state_dict(),
+        }
+
+    def restore(self, checkpoint: Checkpoint, path: Path) -> None:
+        """Go back to a checkpoint."""
+        load_tensors(self.network, checkpoint.part("network"), path)
+        load_tensors(self.loss, checkpoint.part("loss"), path)
+        info = checkpoint.info
+        try:
+            self._restore_optimizer(checkpoint.part("optimizer"))
+            self.precision.load_state_dict(info["precision"])
+            self.epoch, self.step, self.history = int(info["epoch"]), int(info["step"]), list(info["history"])
+        except (KeyError, ValueError, TypeError, RuntimeError) as error:
+            raise InputError(f"{path} cannot be resumed from: {error!r}") from error
+        device = next(self.network.parameters()).device
+        self.losses = list(checkpoint.tensors["losses"].to(device)) if self.step else []
+
+    def _restore_optimizer(self, tensors: dict[str, Tensor]) -> None:
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        moments: dict[int, dict[str, Tensor]] = {}
+        for key, value in tensors.items():
+            index, _, name = key.partition(".")
+            like = parameters[int(index)]
+            # In the memory layout of its parameter, as the optimizer itself would have made it.
+            moments.setdefault(int(index), {})[name] = (
+                torch.empty_like(like).copy_(value) if value.shape == like.shape else value
+            )
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": moments})

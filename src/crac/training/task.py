@@ -1,0 +1,193 @@
+"""Network, loss, data and folder of a training, made ready on its device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Generator, Tensor, nn
+
+from crac._version import __version__
+from crac.data import Augmentation, Batch, Batches, Split, Store
+from crac.inference.card import ModelCard
+from crac.inference.volume import sliding_window
+from crac.losses import SegmentationLoss, build_loss
+from crac.multipliers import Multipliers
+from crac.training.checkpoint import Checkpoint
+from crac.training.config import TrainConfig
+from crac.training.engine import memory_format
+from crac.training.graph import GraphedStep
+from crac.training.run import RunFolder
+from crac.training.state import State
+from crac.training.step import inner_step
+from crac.training.validation import Volumes, validate
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
+
+__all__ = ["Task", "model_card", "prepare_task"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What :func:`~crac.training.fit.fit` works with.
+
+    Args:
+        fabric: Devices, precision, processes.
+        network: As Fabric runs it.
+        loss: On the device.
+        optimizer: As Fabric runs it.
+        step: One step of the inner iteration.
+        batches: Of the training set, this process's share.
+        memory_format: Of the images.
+        observe: The validation pass.
+        run: Folder.
+        card: What the network is.
+        config: Settings.
+    """
+
+    fabric: Fabric
+    network: nn.Module
+    loss: SegmentationLoss
+    optimizer: Any
+    step: Callable[[Batch, Generator], Tensor]
+    batches: Batches
+    memory_format: torch.memory_format
+    observe: Callable[[], dict[str, float]]
+    run: RunFolder
+    card: ModelCard
+    config: TrainConfig
+
+    @property
+    def device(self) -> torch.device:
+        """Of this process."""
+        return cast(torch.device, self.fabric.device)
+
+    @property
+    def rank(self) -> int:
+        """Of this process."""
+        return int(self.fabric.global_rank)
+
+    @property
+    def distributed(self) -> bool:
+        """Whether there are other processes."""
+        return bool(self.fabric.world_size > 1)
+
+    def place(self, batch: Batch) -> Batch:
+        """The batch in the network's memory format."""
+        return Batch(batch.images.contiguous(memory_format=self.memory_format), batch.labels, batch.names)
+
+    def set_learning_rate(self, rate: float) -> None:
+        """For the steps to come."""
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):  # a recorded step reads it from the device
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def validate(self) -> dict[str, float]:
+        """Let the loss observe the validation set; returns the scores."""
+        self.network.eval()
+        scores = self.observe()
+        self.network.train()
+        return scores
+
+    def multipliers(self) -> dict[str, float]:
+        """Every lambda and rho by name, for methods that have them."""
+        if not isinstance(self.loss, Multipliers):
+            return {}
+        regions = region_names(self.loss.regions)
+        columns: dict[str, float] = {}
+        for kind, values in (("lambda", self.loss.lambda_), ("rho", self.loss.rho)):
+            for region, row in zip(regions, values.tolist(), strict=True):
+                columns |= {
+                    f"{kind}_{region}_{name}": value for name, value in zip(self.card.class_names, row, strict=True)
+                }
+        return columns
+
+    def save(self, state: State, epoch_finished: bool) -> None:
+        """Write the checkpoint; the other processes wait for the one that does."""
+        if self.rank == 0:
+            about = {"crac": __version__, "method": self.config.method, "model": self.card.model_dump(mode="json")}
+            if epoch_finished:
+                due = state.epoch % self.config.save_every == 0 or state.epoch == self.config.epochs
+                self.run.save_epoch(state, about, due)
+            else:
+                self.run.save_last(state, about)
+        self.fabric.barrier()
+
+    def mean(self, value: Tensor) -> float:
+        """Mean over processes."""
+        return float(self.fabric.all_reduce(value, reduce_op="mean"))
+
+    def any_rank(self, flag: bool) -> bool:
+        """Whether it is true on any process."""
+        if not self.distributed:
+            return flag
+        return float(self.fabric.all_reduce(torch.tensor(float(flag), device=self.device), reduce_op="sum")) > 0
+
+
+def region_names(regions: int) -> list[str]:
+    """``inner`` and ``outer``, or numbers from the inside to the boundary where there are more."""
+    return ["inner", "outer"] if regions == 2 else [f"region{number}" for number in range(regions)]
+
+
+def model_card(config: TrainConfig, store: Store) -> ModelCard:
+    """What the network of a training will be."""
+    return ModelCard.of(store, config.backbone, config.width, config.dims or store.manifest.dims, config.patch_size)
+
+
+def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split, run: RunFolder) -> tuple[Task, State]:
+    """Build everything, and go back to the run's last checkpoint if it has one."""
+    card = model_card(config, store)
+    device = fabric.device
+    layout = memory_format(config, card.dims, device)
+    torch.manual_seed(config.seed)
+    network = card.build().to(device).to(memory_format=layout)  # type: ignore[call-overload]
+    loss = build_loss(config.method, store.num_classes, **config.method_options).to(device)
+    on_gpu = device.type == "cuda"
+    rate = torch.tensor(config.learning_rate, device=device) if config.cuda_graph else config.learning_rate
+    optimizer = torch.optim.Adam(network.parameters(), rate, fused=on_gpu, capturable=config.cuda_graph)
+    if config.compile:
+        network.compile()  # in place, which leaves the names of its weights alone
+    fabric_network, fabric_optimizer = fabric.setup(network, optimizer)
+    step: Callable[[Batch, Generator], Tensor] = (
+        GraphedStep(fabric, fabric_network, loss, fabric_optimizer)
+        if config.cuda_graph
+        else partial(inner_step, fabric, fabric_network, loss, fabric_optimizer)
+    )
+    state = State(network, loss, optimizer, fabric.strategy.precision)
+    if run.last.exists():
+        state.restore(Checkpoint.load(run.last), run.last)
+    whole = sliding_window(fabric_network, card.patch_size) if card.dims == 3 else fabric_network
+
+    def observe() -> dict[str, float]:
+        return validate(fabric, whole, loss, validation, split.validation, store.class_names)
+
+    share = {"rank": fabric.global_rank, "world_size": fabric.world_size}
+    common: dict[str, Any] = {
+        "cache": config.cache,
+        "device": device,
+        "batch_size": config.batch_size // fabric.world_size,
+    }
+    batches = Batches(
+        store,
+        split.train,
+        dims=card.dims,
+        patch_size=config.patch_size,
+        seed=config.seed,
+        augment=Augmentation() if config.augment else None,
+        **common,
+        **share,
+    )
+    validation: Batches | Volumes
+    if card.dims == 2:
+        validation = Batches(store, split.validation, dims=2, shuffle=False, **common, **share)
+    else:
+        validation = Volumes(store, split.validation, device, **share)
+    return Task(
+        fabric, fabric_network, loss, fabric_optimizer, step, batches, layout, observe, run, card, config
+    ), state

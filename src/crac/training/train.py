@@ -1,0 +1,150 @@
+"""Start a training, or go on with one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from crac.data import Split, Store
+from crac.errors import InputError
+from crac.losses import build_loss
+from crac.training.config import TrainConfig
+from crac.training.engine import numerics, start_fabric
+from crac.training.fit import DivergedError, fit
+from crac.training.interrupt import Interrupt
+from crac.training.log import Log
+from crac.training.plots import plot_multipliers
+from crac.training.run import RunFolder
+from crac.training.task import model_card, prepare_task
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
+
+__all__ = ["Result", "TrainingError", "resume", "train"]
+
+
+class TrainingError(RuntimeError):
+    """A training that cannot go on, through no fault of its input."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a call ended.
+
+    Args:
+        run: Folder of the run.
+        finished: Whether the last epoch was reached; if not, :func:`resume` goes on.
+        history: One row per epoch: losses, scores, multipliers.
+    """
+
+    run: Path
+    finished: bool
+    history: list[dict[str, float]]
+
+
+def train(config: TrainConfig, out: str | Path) -> Result:
+    """Train a network from scratch.
+
+    Args:
+        config: Settings.
+        out: Folder of the run; must not exist or be empty.
+
+    Raises:
+        InputError: Settings, store or folder do not fit, or memory does not suffice.
+        TrainingError: The loss became NaN or infinite.
+    """
+    config = config.model_copy(update={"data": config.data.absolute()})  # a run may be resumed from anywhere
+    store, split = _data(config)
+    # Settings that only the store can prove wrong are found before anything is written.
+    build_loss(config.method, store.num_classes, **config.method_options)
+    model_card(config, store)
+    fabric = start_fabric(config)
+    _on_first(fabric, lambda: RunFolder.create(out, config, split))
+    return _go_on(fabric, RunFolder(out), config, store, split)
+
+
+def resume(run: str | Path) -> Result:
+    """Go on with a run that was stopped, killed or interrupted, from its last checkpoint.
+
+    Args:
+        run: Its folder.
+
+    Raises:
+        InputError: The folder is no run or is damaged, or its data set has changed.
+        TrainingError: The loss became NaN or infinite.
+    """
+    folder = RunFolder.open(run)
+    config, split = folder.config(), folder.split()
+    store = Store.open(config.data)
+    if card := folder.card():
+        card.check_store(store)
+    split.check(store.cases, str(folder.path / "split.json"))
+    return _go_on(start_fabric(config), folder, config, store, split)
+
+
+def _data(config: TrainConfig) -> tuple[Store, Split]:
+    store = Store.open(config.data)
+    split = Split.load(config.split, store.cases) if config.split else store.split(config.split_seed)
+    for part in ("train", "validation"):
+        if not getattr(split, part):
+            raise InputError(f"{config.split or config.data}: the split's {part} part is empty; it needs a case")
+    return store, split
+
+
+def _go_on(fabric: Fabric, run: RunFolder, config: TrainConfig, store: Store, split: Split) -> Result:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(numerics(config))
+        _on_first(fabric, lambda: stack.enter_context(run.lock()))
+        stop = stack.enter_context(Interrupt())
+        stack.enter_context(_explained(config, run))
+        task, state = prepare_task(fabric, config, store, split, run)
+        _on_first(fabric, lambda: run.record_environment(task.device))
+        with Log(run.path, config, state.epoch, len(task.batches), active=fabric.is_global_zero) as log:
+            finished = fit(config, task, state, log, stop)
+        if fabric.is_global_zero and config.pictures and state.history and task.multipliers():
+            plot_multipliers(state.history, run.path / "multipliers.png", f"{config.method}, {run.path.name}")
+        return Result(run.path, finished, state.history)
+
+
+def _on_first(fabric: Fabric, action: Callable[[], object]) -> None:
+    """Do something on one process only; if it fails, it fails on all, so that none waits for the others."""
+    problem = None
+    if fabric.is_global_zero:
+        try:
+            action()
+        except InputError as error:
+            problem = error
+    problem = fabric.broadcast(problem)
+    if problem is not None:
+        raise problem
+
+
+@contextlib.contextmanager
+def _explained(config: TrainConfig, run: RunFolder) -> Iterator[None]:
+    """Say what a NaN or a lack of memory means for the user."""
+    try:
+        yield
+    except DivergedError as error:
+        good = f"the last good checkpoint is {run.last}" if run.last.exists() else "no checkpoint was saved before"
+        raise TrainingError(f"{error}; {good}") from error
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            raise
+        raise InputError(_advice(config)) from error
+
+
+def _advice(config: TrainConfig) -> str:
+    """Which settings need less memory."""
+    lower = [f"batch_size (now {config.batch_size})", f"width (now {config.width})"]
+    if config.patch_size:
+        lower.insert(1, f"patch_size (now {' '.join(map(str, config.patch_size))})")
+    other = [] if config.precision in ("bf16", "fp16") else ["precision bf16"]
+    other += ["cache memory"] if config.cache == "device" else []
+    other += ["cache mmap"] if config.cache == "memory" else []
+    choose = f", or choose {', '.join(other)}" if other else ""
+    return f"out of memory: lower {', '.join(lower)}{choose}"

@@ -1,0 +1,43 @@
+"""A suite of three methods that runs in a second or two each, on the phantoms of the training tests."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from conftest_training import store  # noqa: F401
+from crac.benchmark import Suite
+from crac.data import Store
+
+FIXTURE = Path(__file__).parent / "fixture"
+
+
+@pytest.fixture
+def tiny(store: Store, tmp_path: Path) -> Any:  # noqa: F811
+    """Writes a suite file."""
+
+    def write(**changes: Any) -> Path:
+        content = {
+            "title": "Tiny",
+            "datasets": {"phantom": {"store": str(store.path), "label": "Phantom"}},
+            "backbones": ["unet"],
+            "seeds": [0],
+            "training": {"epochs": 1, "width": 2, "batch_size": 8, "accelerator": "cpu"},
+            "methods": {
+                "ce": {"method": "ce", "label": "CE"},
+                "ce-temperature": {"temperature_of": "ce", "label": "CE + temperature"},
+                "crac-released": {"method": "crac", "label": "CRaC (released)"},
+            },
+        }
+        path = tmp_path / "tiny.yaml"
+        path.write_text(yaml.safe_dump({**content, **changes}, sort_keys=False))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def tiny_suite(tiny: Any) -> Any:
+    """Loads a suite file."""
+    return lambda **changes: Suite.load(tiny(**changes))

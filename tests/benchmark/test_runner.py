@@ -1,0 +1,264 @@
+"""Real runs of small suites: what is finished stays, what breaks is named, what is killed goes on."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crac.benchmark import CellResult, Suite, load_results, run_benchmark
+from crac.benchmark.cell import Folder
+from crac.benchmark.runner import Clock
+from crac.cli import main
+from crac.data import Store
+from crac.errors import InputError
+from crac.metrics.protocol import Prediction, evaluate
+from crac.training.run import RunFolder
+
+FORK = multiprocessing.get_context("forkserver")
+FORK.set_forkserver_preload(["crac.benchmark", "lightning.fabric"])
+
+
+def written(out: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in (out / "results").glob("*.json")}
+
+
+@pytest.mark.slow
+def test_the_rehearsal_gives_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["benchmark", "phantom_smoke", "--out", str(tmp_path / "bench"), "--paper", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert len(summary["done"]) == 14
+    assert not summary["broken"]
+    assert not summary["left"]
+    out = tmp_path / "bench"
+    assert len(written(out)) == 16
+    assert max(path.stat().st_size for path in (out / "results").glob("*.json")) < 60_000
+    pictures = {path.stem.removesuffix("-phantom-nnunet") for path in (out / "report/images/benchmark").iterdir()}
+    assert {"reliability", "logits", "multipliers", "sweep-nacl", "maps", "ranks-ece"} <= pictures
+    tables = {path.name for path in (out / "report/tables").iterdir()}
+    for name in ("main-nnunet", "classes-phantom-nnunet", "bootstrap-crac-released-phantom-nnunet"):
+        assert {f"{name}.{ending}" for ending in ("md", "tex", "csv")} <= tables
+    page = (out / "report/benchmark.md").read_text()
+    assert "**CRaC (released)** against NACL: DSC" in page
+    assert all(
+        (out / "report" / line.split("](")[1].rstrip(")")).is_file() for line in page.split("\n") if "![" in line
+    )
+    before = written(out)
+    assert main(["benchmark", "phantom_smoke", "--out", str(tmp_path / "bench")]) == 0
+    assert "14 runs done, 0 broken, 0 left" in capsys.readouterr().out
+    assert written(out) == before
+
+
+def test_a_result_holds_what_the_network_of_its_run_does(tiny_suite: Any, tmp_path: Path, store: Store) -> None:
+    run_benchmark(tiny_suite(), tmp_path / "out")
+    results = {result.cell.method: result for result in load_results([tmp_path / "out" / "results"])}
+    assert set(results) == {"ce", "ce-temperature", "crac-released"}
+    ce, cool = results["ce"], results["ce-temperature"]
+    assert ce.temperature == 1 != cool.temperature
+    assert ce.values("dsc").tolist() == cool.values("dsc").tolist()
+    assert ce.mean("nll[label_foreground]") != cool.mean("nll[label_foreground]")
+    assert "lambda_outer_liver" in results["crac-released"].history
+    assert sum(ce.logits["other"]) == 4 * sum(ce.logits["winning"])
+    assert not {"data", "machine", "command"} & {*ce.settings, *ce.environment}
+
+    from crac.benchmark.measure import paper_protocol
+    from crac.inference.model import Model
+
+    run = tmp_path / "out/runs/phantom.unet.ce.0"
+    model, names = Model.load(run, "cpu"), RunFolder(run).split().test
+    assert set(ce.volumes) == set(names)
+    import torch
+
+    predictions = [
+        Prediction(
+            name,
+            model.predict_prepared(torch.from_numpy(np.array(store.image(name))).float()),
+            torch.from_numpy(np.array(store.label(name))),
+            (1, 1, 1),
+        )
+        for name in sorted(names)
+    ]
+    expected = evaluate(predictions, paper_protocol(store.class_names, 2))
+    for column in ("dsc", "hd95", "ece[label_foreground]", "tace[union_foreground]", "gap.outer[label_foreground]"):
+        np.testing.assert_allclose(ce.values(column), [row[column] for row in expected.rows], rtol=1e-5)
+
+
+def test_broken_runs_are_named_and_do_not_stop_the_others(
+    tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    methods = {
+        "diverging": {"method": "nacl", "options": {"dice_weight": 1e39}},
+        "wrong": {"method": "nacl", "options": {"alfa": 1}},
+        "ce": {"method": "ce"},
+    }
+    suite, out = tiny(methods=methods), tmp_path / "out"
+    assert main(["benchmark", str(suite), "--out", str(out)]) == 1
+    said = capsys.readouterr().out
+    assert "1 runs done, 2 broken, 0 left" in said
+    assert "phantom.unet.wrong.0: options of 'nacl'" in said
+    assert "phantom.unet.diverging.0: the loss is" in said
+    assert "TrainingError" in (out / "broken/phantom.unet.diverging.0.txt").read_text()
+    before = written(out)
+    assert set(before) == {"phantom.unet.ce.0.json"}
+    del methods["diverging"]
+    methods["wrong"]["options"] = {"alpha": 1}
+    assert main(["benchmark", str(tiny(methods=methods)), "--out", str(out)]) == 0
+    assert not (out / "broken/phantom.unet.wrong.0.txt").exists()
+    assert set(written(out)) == {"phantom.unet.ce.0.json", "phantom.unet.wrong.0.json"}
+    assert before.items() <= written(out).items()
+
+
+def test_a_part_of_a_suite(tiny_suite: Any, tmp_path: Path) -> None:
+    suite, out = tiny_suite(seeds=[0, 1, 2]), tmp_path / "out"
+    run_benchmark(suite.with_seeds([1]), out, only=["crac*"])
+    assert set(written(out)) == {"phantom.unet.crac-released.1.json"}
+    run_benchmark(suite.with_seeds([0]), out, only=["ce-*"])  # needs the training of ce
+    assert set(written(out)) == {
+        f"phantom.unet.{name}.json" for name in ("crac-released.1", "ce.0", "ce-temperature.0")
+    }
+    with pytest.raises(InputError, match=r"only must match one of ce, ce-temperature, crac-released; got nacl\*"):
+        run_benchmark(suite, out, only=["nacl*"])
+    summary = run_benchmark(suite, out, time_limit=0)
+    assert len(summary.left) == 4
+    assert len(summary.done) == 2
+
+
+def test_no_run_begins_that_would_pass_the_limit(
+    tiny_suite: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = tiny_suite(seeds=[0, 1, 2]).jobs({"phantom": tmp_path})
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    clock = Clock(jobs, Folder(tmp_path), 60)
+    queue = clock.admitted(iter(jobs))
+    assert next(queue).name == "phantom.unet.ce.0"
+    now += 20
+    clock.learn("phantom.unet.ce.0", 20)
+    assert next(queue).name == "phantom.unet.crac-released.0"
+    now += 15
+    clock.learn("phantom.unet.crac-released.0", 15)
+    assert next(queue).name == "phantom.unet.ce.1"  # took 20 before, 25 are left
+    now += 20
+    assert not list(queue)
+
+
+def test_other_settings_belong_elsewhere(tiny_suite: Any, tmp_path: Path) -> None:
+    methods = {"ce": {"method": "ce"}}
+    run_benchmark(tiny_suite(methods=methods), tmp_path / "out")
+    changed = tiny_suite(methods=methods, training={"epochs": 1, "width": 4, "accelerator": "cpu"})
+    with pytest.raises(InputError, match=r"holds results of other settings.*\n.*ce\.0 was run with width 2.* says 4"):
+        run_benchmark(changed, tmp_path / "out")
+    (tmp_path / "out/results/phantom.unet.ce.0.json").unlink()
+    summary = run_benchmark(changed, tmp_path / "out")
+    assert "was trained with width 2, not 4: remove it" in summary.broken["phantom.unet.ce.0"]
+
+
+def run_all(path: Path, out: Path, jobs: int) -> None:
+    run_benchmark(Suite.load(path), out, jobs=jobs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_kill_loses_at_most_the_run_in_progress(tiny: Any, tmp_path: Path, jobs: int) -> None:
+    training = {"epochs": 3, "width": 2, "batch_size": 2, "accelerator": "cpu", "deterministic": True}
+    suite, out = tiny(seeds=[0, 1], training=training), tmp_path / "out"
+    process = FORK.Process(target=run_all, args=(suite, out, jobs))
+    process.start()
+    while len(written(out)) < 2 or not (out / "runs/phantom.unet.ce.1/last.safetensors").exists():
+        assert process.exitcode is None
+        time.sleep(0.02)
+    os.kill(process.pid or 0, signal.SIGKILL)
+    process.join()
+    time.sleep(1)  # workers of a killed benchmark leave by themselves
+    before = written(out)
+    epochs = (out / "runs/phantom.unet.ce.1/metrics.csv").read_text()
+    summary = run_benchmark(Suite.load(suite), out)
+    assert len(summary.done) == 4
+    assert not summary.broken
+    assert len(written(out)) == 6
+    assert before.items() <= written(out).items()
+    assert (out / "runs/phantom.unet.ce.1/metrics.csv").read_text().startswith(epochs)  # went on, not begun again
+    whole = tmp_path / "whole"
+    run_benchmark(Suite.load(suite), whole, only=["ce"])
+    name = "results/phantom.unet.ce.1.json"
+    assert CellResult.load(out / name).volumes == CellResult.load(whole / name).volumes
+
+
+@pytest.mark.slow
+def test_processes_share_the_work_and_a_dying_one_breaks_only_its_run(tiny: Any, tmp_path: Path) -> None:
+    training = {"epochs": 40, "width": 2, "batch_size": 2, "accelerator": "cpu"}
+    methods = {name: {"method": name} for name in ("ce", "fl", "ls")}
+    suite, out = tiny(methods=methods, training=training), tmp_path / "out"
+    code = (
+        "import sys\nfrom crac.cli import main\n"
+        f"sys.exit(main(['benchmark', {str(suite)!r}, '--out', {str(out)!r}, '--jobs', '2']))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    runs = [out / "runs" / f"phantom.unet.{name}.0" / "last.safetensors" for name in ("ce", "fl")]
+    while not all(run.exists() for run in runs):  # at the same time
+        assert process.poll() is None
+        time.sleep(0.02)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    worker = next(
+        int(child)
+        for child in children
+        if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
+    )
+    os.kill(worker, signal.SIGKILL)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "2 runs done, 1 broken, 0 left" in said
+    assert "its process ended with SIGKILL" in said
+    assert len(written(out)) == 2
+
+
+def test_runs_need_neither_pictures_nor_tables(tiny: Any, tmp_path: Path) -> None:
+    """On a bare machine only the numbers are made; the report follows elsewhere."""
+    code = (
+        "import sys\n"
+        "for name in ('matplotlib', 'pandas', 'tensorboard', 'scikit_posthocs'): sys.modules[name] = None\n"
+        "from crac.cli import main\n"
+        f"sys.exit(main(['benchmark', {str(tiny())!r}, '--out', {str(tmp_path / 'out')!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "2 runs done, 0 broken, 0 left" in done.stdout
+    assert "no report: matplotlib is not installed" in done.stderr
+    assert "later: crac benchmark --render" in done.stderr
+    assert len(written(tmp_path / "out")) == 3
+    assert main(["benchmark", "--render", str(tmp_path / "out/results"), "--out", str(tmp_path / "report")]) == 0
+    assert (tmp_path / "report/benchmark.md").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--out", "x"], "name either a SUITE to run or --render RESULTS; got neither"),
+        (["phantom_smoke", "--render", "x", "--out", "x"], "got both"),
+        (["no_such", "--out", "x"], "suite must be a YAML file or one of"),
+        (["paper_acdc", "--out", "x"], "data set acdc: .* is not a prepared store.*--data acdc=STORE"),
+        (["paper_acdc", "--data", "acdd=x", "--out", "x"], "data must be one of acdc; got 'acdd'"),
+        (["paper_acdc", "--data", "acdc", "--out", "x"], "--data must be NAME=STORE; got 'acdc'"),
+        (["phantom_smoke", "--out", "x", "--jobs", "0"], "jobs must be at least 1; got 0"),
+        (["--render", "nowhere", "--out", "x"], "nowhere: no such folder of results"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(
+    arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    import re
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["benchmark", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert re.search(sentence, error)
+    assert not list(tmp_path.iterdir())

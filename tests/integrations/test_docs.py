@@ -1,0 +1,69 @@
+"""The pages about the doors: their Python runs as printed, their bundle loads."""
+
+import json
+import re
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from monai.bundle import ConfigParser
+from torch.utils.data import DataLoader, TensorDataset
+
+from common import ROOT
+from crac.integrations.monai import CalibrationMetric
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (ROOT / "docs" / page).read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+
+
+class Segmenter(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = torch.nn.Conv2d(1, 4, 3, padding=1)
+
+    def training_step(self, batch, _):
+        return self.loss(self.network(batch[0]), batch[1])
+
+    def validation_step(self, batch, _):
+        self.log("val_loss", self.loss(self.network(batch[0]), batch[1]))
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters())
+
+
+def names() -> dict[str, object]:
+    network = torch.nn.Conv2d(1, 4, 3, padding=1)
+    data = TensorDataset(torch.randn(4, 1, 16, 16), torch.randint(4, (4, 16, 16)))
+    return {
+        "Trainer": pl.Trainer,
+        "epochs": 2,
+        "logits": torch.randn(2, 4, 16, 16),
+        "module": Segmenter(),
+        "network": network,
+        "optimiser": torch.optim.Adam(network.parameters()),
+        "target": torch.randint(4, (2, 1, 16, 16)).float(),
+        "train_batches": DataLoader(data, batch_size=2),
+        "validation_batches": DataLoader(data, batch_size=2),
+    }
+
+
+@pytest.mark.parametrize("page", ["pytorch.md", "lightning.md", "monai.md"])
+def test_python_of_the_page_runs(page: str, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found, space = blocks(page, "python"), names()
+    assert found
+    for block in found:
+        exec(block, space)
+    if page == "pytorch.md":
+        assert space["loss"].steps == 2
+    if page == "lightning.md":
+        space["trainer"].fit(space["module"], space["train_batches"], space["validation_batches"])
+        assert space["module"].loss.steps == 2
+
+
+def test_bundle_of_the_page_loads() -> None:
+    parser = ConfigParser(json.loads(blocks("monai.md", "json")[0]))
+    assert parser.get_parsed_content("multipliers").loss is parser.get_parsed_content("loss")
+    assert isinstance(parser.get_parsed_content("ece"), CalibrationMetric)

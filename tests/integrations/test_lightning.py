@@ -1,0 +1,177 @@
+"""The Lightning callback: once an epoch, from the batches validated, in every checkpoint, over all ranks."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch.utils.data import DataLoader, TensorDataset
+
+import crac
+from crac.errors import InputError
+from crac.integrations.lightning import MultiplierCallback
+
+
+class Segmenter(pl.LightningModule):
+    def __init__(self, loss: torch.nn.Module | None = None) -> None:
+        super().__init__()
+        self.network = torch.nn.Conv2d(1, 3, 3, padding=1)
+        self.loss = crac.CRaCLoss(num_classes=3) if loss is None else loss
+
+    def training_step(self, batch, _):
+        return self.loss(self.network(batch[0]), batch[1])
+
+    def validation_step(self, batch, _):
+        self.log("val_loss", self.loss(self.network(batch[0]), labels=batch[1]))
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=0.01)
+
+
+def batches(shuffle: bool = False) -> DataLoader:
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randn(8, 1, 16, 16, generator=generator)
+    labels = torch.randint(3, (8, 4, 4), generator=generator).repeat_interleave(4, 1).repeat_interleave(4, 2)
+    return DataLoader(TensorDataset(images, labels), batch_size=2, shuffle=shuffle)
+
+
+def trainer(folder: Path, epochs: int, *callbacks: pl.Callback, **options) -> pl.Trainer:
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    return pl.Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        default_root_dir=folder,
+        callbacks=[MultiplierCallback(), *callbacks],
+        **(quiet | options),
+    )
+
+
+class Spy(pl.Callback):
+    """Multipliers when each epoch ends, and what the plain loop would have made of the same network."""
+
+    def __init__(self) -> None:
+        self.lambdas, self.expected = [], []
+
+    def on_validation_epoch_start(self, trainer, pl_module):
+        plain = crac.CRaCLoss(num_classes=3)
+        plain.load_state_dict(pl_module.loss.state_dict())
+        for images, labels in batches():
+            plain.observe(pl_module.network(images), labels)
+        plain.update_multipliers()
+        self.expected.append(plain.lambda_.clone())
+
+    def on_validation_end(self, trainer, pl_module):
+        self.lambdas.append(pl_module.loss.lambda_.clone())
+
+
+def test_the_outer_step_is_that_of_the_plain_loop(tmp_path: Path) -> None:
+    module, spy = Segmenter(), Spy()
+    trainer(tmp_path, 3, spy, num_sanity_val_steps=0, enable_checkpointing=False).fit(module, batches(True), batches())
+    assert int(module.loss.steps) == 3
+    for observed, expected in zip(spy.lambdas, spy.expected, strict=True):
+        torch.testing.assert_close(observed, expected)
+    assert not module.loss._forward_hooks
+
+
+def test_sanity_check_and_validate_change_nothing(tmp_path: Path) -> None:
+    module = Segmenter()
+    engine = trainer(tmp_path, 1, enable_checkpointing=False)
+    engine.fit(module, batches(), batches())
+    assert int(module.loss.steps) == 1
+    before = module.loss.lambda_.clone()
+    engine.validate(module, batches(), verbose=False)
+    assert torch.equal(module.loss.lambda_, before)
+    assert int(module.loss.steps) == 1
+
+
+def test_checkpoints_hold_the_updated_multipliers(tmp_path: Path) -> None:
+    module, spy = Segmenter(), Spy()
+    saver = ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1)
+    trainer(tmp_path, 2, spy, saver).fit(module, batches(), batches())
+    # The sanity check is the first of the spy's three validations.
+    for epoch, expected in enumerate(spy.lambdas[1:]):
+        saved = torch.load(tmp_path / f"epoch={epoch}.ckpt", weights_only=True)["state_dict"]
+        assert torch.equal(saved["loss.lambda_"], expected)
+        assert int(saved["loss.steps"]) == epoch + 1
+
+
+def test_resuming_equals_never_having_stopped(tmp_path: Path) -> None:
+    def start() -> Segmenter:
+        torch.manual_seed(3)
+        return Segmenter()
+
+    straight = start()
+    trainer(tmp_path / "a", 3).fit(straight, batches(), batches())
+    first = start()
+    trainer(tmp_path / "b", 1, ModelCheckpoint(tmp_path, filename="one")).fit(first, batches(), batches())
+    resumed = Segmenter()
+    trainer(tmp_path / "b", 3).fit(resumed, batches(), batches(), ckpt_path=tmp_path / "one.ckpt")
+    torch.testing.assert_close(resumed.state_dict(), straight.state_dict())
+
+
+def test_deep_supervision_is_observed_at_full_resolution(tmp_path: Path) -> None:
+    class Deep(Segmenter):
+        def _outputs(self, images):
+            logits = self.network(images)
+            return [logits, torch.nn.functional.avg_pool2d(logits, 2)]
+
+        def training_step(self, batch, _):
+            return self.loss(self._outputs(batch[0]), batch[1])
+
+        def validation_step(self, batch, _):
+            self.log("val_loss", self.loss(self._outputs(batch[0]), batch[1]))
+
+    module = Deep(crac.DeepSupervision(crac.CRaCLoss(num_classes=3)))
+    plain = crac.CRaCLoss(num_classes=3)
+    trainer(tmp_path, 1, num_sanity_val_steps=0, enable_checkpointing=False).fit(module, batches(), batches())
+    with torch.no_grad():
+        for images, labels in batches():
+            plain.observe(module.network(images), labels)
+    plain.update_multipliers()
+    torch.testing.assert_close(module.loss.loss.lambda_, plain.lambda_)
+
+
+def test_a_module_without_multipliers_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="found no loss with multipliers in Segmenter"):
+        trainer(tmp_path, 1).fit(Segmenter(torch.nn.CrossEntropyLoss()), batches(), batches())
+
+
+def test_a_validation_step_that_never_calls_the_loss_is_told_so(tmp_path: Path) -> None:
+    class Silent(Segmenter):
+        def validation_step(self, batch, _):
+            self.network(batch[0])
+
+    module = Silent()
+    with pytest.raises(InputError, match="validation_step of Silent"):
+        trainer(tmp_path, 1).fit(module, batches(), batches())
+    assert not module.loss._forward_hooks
+
+
+def test_ranks_agree_with_one_process_that_saw_all_batches(tmp_path: Path) -> None:
+    script = tmp_path / "ranks.py"
+    script.write_text(
+        "import sys, torch\n"
+        "from pathlib import Path\n"
+        "from test_lightning import Segmenter, batches, trainer\n"
+        "torch.manual_seed(3)\n"
+        "module, ranks = Segmenter(), int(sys.argv[1])\n"
+        "options = dict(strategy='ddp', devices=ranks) if ranks > 1 else dict(devices=1)\n"
+        "module.configure_optimizers = lambda: torch.optim.SGD(module.parameters(), lr=0)\n"
+        "fit = trainer(Path('.'), 2, enable_checkpointing=False, **options)\n"
+        "fit.fit(module, batches(), batches())\n"
+        "torch.save(module.loss.state_dict(), f'{ranks}_{fit.global_rank}.pt')\n"
+    )
+    paths = [str(Path(__file__).parent), str(Path(crac.__file__).parents[1])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    for ranks in ("1", "2"):
+        command = [sys.executable, str(script), ranks]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+    alone, first, second = (torch.load(tmp_path / f"{name}.pt") for name in ("1_0", "2_0", "2_1"))
+    torch.testing.assert_close(first, alone)
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    assert int(first["steps"]) == 2

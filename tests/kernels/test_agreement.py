@@ -1,0 +1,113 @@
+"""The kernels compute what the eager path computes."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import crac
+from agreement import CHOICES, disagreements
+from crac import kernels
+from crac.kernels import launch
+
+pytestmark = pytest.mark.usefixtures("_forced_kernels")
+
+PLAIN: dict[str, Any] = {
+    "method": ("crac", {}),
+    "classes": 4,
+    "batch": 2,
+    "size": (9, 33),
+    "border": "replicate",
+    "ignore_index": None,
+    "weighted": False,
+    "dtype": torch.float32,
+    "label_dtype": torch.int64,
+    "layout": "contiguous",
+    "upstream": 1.0,
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{name: choice} for name, choices in CHOICES.items() for choice in choices if choice != PLAIN[name]],
+    ids=lambda change: "-".join(map(str, *change.values())) if "size" in change else str(*change.values()),
+)
+def test_each_choice(change: dict[str, Any], device: str) -> None:
+    assert disagreements(PLAIN | change, device) == []
+
+
+@settings(max_examples=12)
+@given(
+    case=st.fixed_dictionaries({name: st.sampled_from(choices) for name, choices in CHOICES.items()}),
+    seed=st.integers(0, 2**31),
+)
+def test_every_combination(case: dict[str, Any], seed: int) -> None:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    assert disagreements(case, device, seed) == []
+
+
+@pytest.mark.parametrize("ignore_index", [None, -1])
+@pytest.mark.parametrize("layout", ["contiguous", "strided"])
+def test_wide_labels_are_narrowed(
+    ignore_index: int | None, layout: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "NARROW_FROM", 1)
+    case = PLAIN | {"ignore_index": ignore_index, "layout": layout, "weighted": ignore_index is not None}
+    assert disagreements(case, device) == []
+
+
+@pytest.mark.parametrize("border", ["replicate", "background"])
+def test_64_classes(border: str, device: str) -> None:
+    assert disagreements(PLAIN | {"classes": 64, "size": (5, 7), "batch": 1, "border": border}, device) == []
+
+
+def test_logits_on_their_targets_have_no_slope(device: str) -> None:
+    loss = crac.CRaCLoss(3, inner_scale=5, outer_scale=1).to(device)
+    labels = torch.zeros(1, 6, 6, dtype=torch.int64, device=device)
+    labels[..., 3:] = 1
+    region = crac.functional.region_map(labels, "background")
+    prior = crac.functional.neighbourhood_proportions(labels, 3, "background")
+    logits = (prior * loss.scales[region.long()].unsqueeze(1)).requires_grad_()
+    (fused,) = torch.autograd.grad(loss(logits, labels), logits)
+    kernels.mode = "off"
+    (eager,) = torch.autograd.grad(loss(logits, labels), logits)
+    inner = (region == 0).unsqueeze(1).expand_as(logits)
+    torch.testing.assert_close(fused[inner], eager[inner], rtol=1e-5, atol=1e-8)
+
+
+def test_no_valid_pixel(device: str) -> None:
+    loss = crac.CRaCLoss(3, ignore_index=7, class_weights=[1.0, 2.0, 3.0]).to(device)
+    logits = torch.randn(1, 3, 4, 4, device=device, requires_grad=True)
+    value = loss(logits, torch.full((1, 4, 4), 7, device=device))
+    value.backward()
+    assert value.item() == 0
+    assert not logits.grad.any()
+
+
+def test_an_ignored_pixel_may_hold_an_infinity(device: str) -> None:
+    loss = crac.CRaCLoss(3, ignore_index=7).to(device)
+    logits = torch.randn(1, 3, 4, 4, device=device)
+    labels = torch.randint(3, (1, 4, 4), device=device)
+    labels[0, 0, 0] = 7
+    before = loss(logits, labels)
+    logits[0, 1, 0, 0] = torch.inf
+    logits.requires_grad_()
+    value = loss(logits, labels)
+    value.backward()
+    assert value.item() == before.item()
+    assert not logits.grad[0, :, 0, 0].any()
+    assert logits.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("narrow_from", [1, 1 << 21])
+def test_a_label_that_is_no_class_shows(narrow_from: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "NARROW_FROM", narrow_from)
+    loss = crac.CRaCLoss(3).to(device)
+    logits = torch.randn(1, 3, 4, 4, device=device)
+    labels = torch.zeros(1, 4, 4, dtype=torch.int64, device=device)
+    labels[0, 2, 1] = 3
+    setting = loss.setting(logits, labels)
+    assert setting is not None
+    assert kernels.fused_loss(logits, labels, setting).isnan()
