@@ -1,8 +1,7 @@
 """Writes a small set of label maps and overconfident probabilities to try ``crac evaluate`` on.
 
-python examples/audit_data.py example
-crac evaluate --probabilities example/probabilities --labels example/labels --out example/audit \
-        --class-names background liver tumour
+``python examples/audit_data.py example`` writes ``example/labels`` and ``example/probabilities``; docs/audit.md goes on
+from there.
 """
 
 import sys

@@ -222,7 +222,7 @@ def test_bad_arguments_are_one_sentence(folders, capsys, arguments, message):
 
 def test_missing_arguments_and_help(folders, capsys):
     assert main(["evaluate", "--out", str(folders[2])]) == 2
-    assert "--probabilities and --labels must both be given" in capsys.readouterr().err
+    assert "both --probabilities and --labels" in capsys.readouterr().err
     with pytest.raises(SystemExit) as leave:
         main(["evaluate", "--help"])
     assert leave.value.code == 0

@@ -382,3 +382,15 @@ def test_gpu_reports_bad_values_when_computing():
     meter.update(logits=logits.cuda(), labels=labels.cuda() + 7)
     with pytest.raises(InputError, match=r"0\.\.2"):
         meter.compute()
+
+
+def test_regions_do_not_depend_on_how_a_volume_is_cut(monkeypatch):
+    from crac.functional import slabs
+
+    logits, labels = random_case((2, 3, 9, 12, 14))
+    whole = measure(logits, labels, mask="all")
+    monkeypatch.setattr(slabs, "CPU_SLAB", 2 * 12 * 14)
+    assert_same(whole, measure(logits, labels, mask="all"))
+    assert whole.by_region["outer"].count == int(region_map(labels).sum())
+    flat = measure(logits[:, :, 0], labels[:, 0], mask="all")
+    assert flat.by_region["outer"].count == int(region_map(labels[:, 0]).sum())

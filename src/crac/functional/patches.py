@@ -60,9 +60,8 @@ def pad(labels: Tensor, dims: int, radius: int, border: Border) -> Tensor:
     if check_border(border) == "background":
         return torch.nn.functional.pad(labels, (radius, radius) * dims)
     for dim in range(-dims, 0):
-        size = labels.shape[dim]
-        index = torch.arange(-radius, size + radius, device=labels.device).clamp_(0, size - 1)
-        labels = labels.index_select(dim, index)
+        first, last = labels.narrow(dim, 0, 1), labels.narrow(dim, labels.shape[dim] - 1, 1)
+        labels = torch.cat([*[first] * radius, labels, *[last] * radius], dim)
     return labels
 
 

@@ -52,7 +52,8 @@ def region_map(
         high = torch.where(valid, labels, info.min)
     region = torch.zeros(labels.shape, dtype=torch.uint8, device=labels.device)
     for radius in radii:
-        smallest = running(torch.minimum, pad(low, dims, radius, border), dims, radius)
-        largest = running(torch.maximum, pad(high, dims, radius, border), dims, radius)
+        padded = pad(low, dims, radius, border)
+        smallest = running(torch.minimum, padded, dims, radius)
+        largest = running(torch.maximum, padded if high is low else pad(high, dims, radius, border), dims, radius)
         region += smallest < largest if valid is None else (smallest < largest) & valid
     return region

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from crac.functional.binning import Cells, Scratch
+from crac.functional.slabs import Slab, Voxels
 
-__all__ = ["RANGE_TOLERANCE", "REGIONS", "SUM_TOLERANCE", "Tally", "Top", "Voxels", "tally"]
+__all__ = ["RANGE_TOLERANCE", "REGIONS", "SUM_TOLERANCE", "Tally", "Top", "tally"]
 
 REGIONS = 2
 # Few enough for a core's cache, enough to make up for the cost of calling torch some hundred times.
@@ -63,27 +64,6 @@ class Tally(NamedTuple):
             mine += theirs.to(mine.device)
 
 
-class Voxels(NamedTuple):
-    """One image's voxels, in a row.
-
-    Attributes:
-        scores: ``(K, V)`` logits or probabilities, floating point.
-        labels: ``(V,)`` integers.
-        region: ``(V,)`` of ``uint8``.
-        keep: ``(V,)`` boolean, or None for all.
-    """
-
-    scores: Tensor
-    labels: Tensor
-    region: Tensor
-    keep: Tensor | None
-
-    def part(self, start: int, stop: int) -> Voxels:
-        """A range of them."""
-        keep = None if self.keep is None else self.keep[start:stop]
-        return Voxels(self.scores[:, start:stop], self.labels[start:stop], self.region[start:stop], keep)
-
-
 class Top(NamedTuple):
     """The predicted class voxel by voxel: its probability (-1 where not counted), whether it is right, the region."""
 
@@ -92,31 +72,33 @@ class Top(NamedTuple):
     region: Tensor
 
 
-def tally(images: Sequence[Voxels], cells: Cells, from_logits: bool, record: bool = False) -> tuple[Tally, list[Top]]:
-    """Count the voxels of images.
+def tally(
+    slabs: Sequence[Slab], scores: Tensor, cells: Cells, from_logits: bool, record: bool = False
+) -> tuple[Tally, list[Top]]:
+    """Count the voxels of a batch.
 
     On a GPU nothing here waits for the device.
 
     Args:
-        images: What to count, all on one device.
+        slabs: The batch, from :func:`crac.functional.slabs.cut`.
+        scores: Its scores, for their number of classes and device.
         cells: How to cut the probabilities.
-        from_logits: Whether their scores are logits.
+        from_logits: Whether the scores are logits.
         record: Whether to return what was seen of the predicted class, voxel by voxel.
     """
-    on_cpu = images[0].scores.device.type == "cpu"
+    on_cpu = scores.device.type == "cpu"
     step = CPU_STEP if on_cpu else CUDA_STEP
-    parts = [image.part(first, first + step) for image in images for first in range(0, image.scores.shape[1], step)]
 
-    def count(share: Sequence[Voxels]) -> tuple[Tally, list[Top]]:
-        counter = _Counter(share, cells, from_logits, record)
-        seen = [counter.add(part) for part in share]
+    def count(share: Sequence[Slab]) -> tuple[Tally, list[Top]]:
+        counter = _Counter(scores[0], min(step, max(slab.size for slab in share)), cells, from_logits, record)
+        seen = [counter.add(part) for slab in share for part in slab.voxels().parts(step)]
         return counter.total(), [top for top in seen if top is not None]
 
     threads = torch.get_num_threads()
-    workers = min(threads, len(parts) // 4) if on_cpu else 1
+    workers = min(threads, len(slabs) // 2) if on_cpu else 1
     if workers < 2:
-        return count(parts)
-    shares = [parts[len(parts) * w // workers : len(parts) * (w + 1) // workers] for w in range(workers)]
+        return count(slabs)
+    shares = [slabs[len(slabs) * w // workers : len(slabs) * (w + 1) // workers] for w in range(workers)]
     try:
         # Each worker keeps to one thread: torch's own would fight over the same cores.
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
@@ -132,13 +114,11 @@ def tally(images: Sequence[Voxels], cells: Cells, from_logits: bool, record: boo
 class _Counter:
     """Counts parts one after the other, in memory that is taken once."""
 
-    def __init__(self, parts: Sequence[Voxels], cells: Cells, from_logits: bool, record: bool) -> None:
-        scores = parts[0].scores
+    def __init__(self, scores: Tensor, length: int, cells: Cells, from_logits: bool, record: bool) -> None:
         self.cells, self.from_logits, self.record = cells, from_logits, record
         self.num_classes, self.device = len(scores), scores.device
         self.copies = CPU_COPIES if self.device.type == "cpu" else CUDA_COPIES
         self.slots = 4 * REGIONS * cells.size
-        length = max(part.scores.shape[1] for part in parts)
         new = functools.partial(torch.empty, length, device=self.device)
         self.scratch = Scratch.like(new())
         self.exact, self.places = new(dtype=torch.float64), new(dtype=torch.int64)

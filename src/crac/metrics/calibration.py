@@ -9,8 +9,8 @@ from torch import Tensor
 
 from crac.errors import InputError, one_of
 from crac.functional.binning import Cells
-from crac.functional.regions import region_map
-from crac.functional.tally import Tally, Top, Voxels, tally
+from crac.functional.slabs import cut
+from crac.functional.tally import Tally, Top, tally
 from crac.metrics.results import CalibrationResult, result
 
 __all__ = ["CalibrationMeter", "Mask"]
@@ -103,22 +103,10 @@ class CalibrationMeter:
         scores, labels = scores.detach(), self._check(scores, labels)
         keep = self._keep(scores, labels, mask)
         record = self._tops is not None and self._offered + labels.numel() <= EXACT_VOXELS
-        # A byte per label where it can hold them: the region map is bound by memory.
-        small = labels.to(torch.uint8) if self.ignore_index is None and self.num_classes <= 256 else labels
         if not len(labels):
             return
-        # On a GPU the whole batch at once, for every launch costs; on the CPU image by image, for every copy does.
-        parts = [slice(None)] if scores.is_cuda else [slice(item, item + 1) for item in range(len(labels))]
-        images = [
-            Voxels(
-                scores[part].transpose(0, 1).reshape(self.num_classes, -1),
-                labels[part].reshape(-1),
-                region_map(small[part], ignore_index=self.ignore_index).view(-1),
-                None if keep is None else keep[part].reshape(-1),
-            )
-            for part in parts
-        ]
-        batch, tops = tally(images, self.cells, logits is not None, record)
+        slabs = cut(scores, labels, keep, self.ignore_index)
+        batch, tops = tally(slabs, scores, self.cells, logits is not None, record)
         if scores.device.type == "cpu":
             self._refuse_invalid(batch)
         self._add(batch, tops if record else None, labels.numel())
