@@ -9,6 +9,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "speed.md"
 RESULTS = ROOT / "benchmarks" / "results"
+NAMES = ("loss_gpu", "train_gpu", "loss_cpu")
 
 
 def table(result: dict[str, Any]) -> str:
@@ -36,6 +37,22 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
+def training_table(result: dict[str, Any]) -> str:
+    """Markdown: where a step's time goes, then one row per training."""
+    parts = "\n".join(f"| {name} | {value:.2f} ms |" for name, value in result["step_ms"].items())
+    rows = []
+    for run in result["runs"]:
+        test, (low, high) = run["test"], run["epoch_s_range"]
+        rows.append(
+            f"| {run['variant']} | {run['epoch_s']:.2f} s ({low:.2f} to {high:.2f}) "
+            f"| {run['epochs']} | {run['whole_s']:.0f} s | {test['dsc']:.3f} | {test['ece']:.3f} | {test['tace']:.3f} |"
+        )
+    head = "| training | an epoch (range) | epochs run | in all, compilation included | DSC | ECE | TACE |"
+    return "\n".join(
+        [head, "|---|---|---|---|---|---|---|", *rows, "", "| part of a step | device time |", "|---|---|", parts]
+    )
+
+
 def caption(result: dict[str, Any]) -> str:
     """Where and how a result was measured."""
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items() if version)
@@ -51,13 +68,14 @@ def fill(page: str, results: dict[str, dict[str, Any]]) -> str:
         _, found, after = rest.partition(end)
         if not found:
             raise ValueError(f"the page has no marks {start} and {end}")
-        page = f"{before}{start}\n{table(result)}\n\n{caption(result)}\n{end}{after}"
+        made = training_table(result) if "runs" in result else table(result)
+        page = f"{before}{start}\n{made}\n\n{caption(result.get('environment', result))}\n{end}{after}"
     return page
 
 
 def main() -> None:
     """Rewrite the page from the result files there are."""
-    results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("loss_*.json"))}
+    results = {name: json.loads((RESULTS / f"{name}.json").read_text()) for name in NAMES}
     PAGE.write_text(fill(PAGE.read_text(), results))
 
 

@@ -48,15 +48,15 @@ def run(name: str, settings: dict[str, Any], data: Path, epochs: int, seed: int)
         steady = statistics.median(seconds[2:])
         scores = evaluate_run(out, crac.load(out), data=data).per_volume()
     test = {name: scores[key]["mean"] for name, key in SCORES.items()}
-    one_off = whole - steady * epochs
+    one_off = whole - statistics.mean(seconds[2:]) * len(seconds)
     row = {
         "variant": name,
         "settings": settings,
         "seed": seed,
-        "epochs": epochs,
+        "epochs": len(seconds),
+        "finished": result.finished,
         "whole_s": whole,
         "one_off_s": one_off,
-        "steady_s": steady * epochs,
         "epoch_s": steady,
         "epoch_s_range": [min(seconds[2:]), max(seconds[2:])],
         "test": test,
