@@ -5,12 +5,13 @@ BIN    := $(VENV)/bin
 # Two pytest workers with one thread each: torch's own threads would fight over the cores.
 WORKERS ?= 2
 
-.PHONY: install demo test lint format clean
+.PHONY: help install demo test test-nnunet lint format clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo     install, then train and audit a small model on generated data (CPU, minutes)"
 	@echo "make test     install, lint, type-check, run every test"
+	@echo "make test-nnunet   the same for the nnU-Net trainers, with nnU-Net itself"
 	@echo "make lint     ruff and mypy only"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove the environment and everything generated"
@@ -34,9 +35,19 @@ lint: install
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
+# nnU-Net brings torchvision, which other libraries pick up when it is there: it gets an environment of its own.
+$(VENV)-nnunet/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-nnunet
+	$(VENV)-nnunet/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(VENV)-nnunet/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,nnunet]'
+	touch $@
+
+test-nnunet: $(VENV)-nnunet/.installed
+	$(VENV)-nnunet/bin/pytest tests/integrations/test_nnunet.py tests/integrations/test_nnunet_loss.py
+
 format: install
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-nnunet demo .pytest_cache .mypy_cache .ruff_cache
