@@ -86,7 +86,10 @@ def write_page(out: Path, shown: Shown) -> None:
         "<p>Annotators disagree at boundaries, so that is where a network should be less sure.</p>",
         _pair(out, f"reliability_regions.{MASK}.png"),
         "<h2>Where they are sure</h2>",
-        _figure(out / "slices.png", "Held-out patients: labels, then each network's outlines over its confidence."),
+        _figure(
+            out / "slices.png",
+            "Held-out patients: labels, then the probability of whatever class each network predicts.",
+        ),
         "<h2>The multipliers</h2>",
         "<p>After every epoch crac looks at the validation patients and adapts the weight of each constraint.</p>",
         _figure(out / "crac" / "multipliers.png", "One line per class and region."),
