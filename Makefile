@@ -25,6 +25,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 demo: install
+	rm -rf demo
 	$(BIN)/crac demo --out demo
 
 lint: install

@@ -20,7 +20,7 @@ COLOURS = ("#E69F00", "#56B4E9", "#D55E00", "#009E73", "#CC79A7")
 
 
 def draw_slices(store: Store, names: Sequence[str], models: Mapping[str, Model], path: Path, rows: int = 3) -> None:
-    """Draw the middle slice of a few cases: labels, then each model's segmentation over its confidence.
+    """Draw the middle slice of a few cases: labels, then how sure each model is.
 
     Args:
         store: Where the cases are.
@@ -40,20 +40,29 @@ def draw_slices(store: Store, names: Sequence[str], models: Mapping[str, Model],
     for row, name in zip(axes, firsts, strict=True):
         image, label = np.array(store.image(name), dtype=np.float32), np.array(store.label(name))
         middle = label.shape[0] // 2
-        row[0].imshow(image[0, middle], cmap="gray")
-        _outlines(row[0], label[middle], len(store.class_names))
+        window = _around(label[middle])
+        row[0].imshow(image[0, middle][window], cmap="gray")
+        _outlines(row[0], label[middle][window], len(store.class_names))
         row[0].set_ylabel(name)
-        for axis, (method, model) in zip(row[1:], models.items(), strict=True):
-            probabilities = model.predict_prepared(torch.from_numpy(image))[:, middle]
-            drawn = axis.imshow(probabilities.amax(0), cmap="viridis", vmin=0.4, vmax=1)
-            _outlines(axis, probabilities.argmax(0).numpy(), len(store.class_names))
-            axis.set_title(f"{method}: confidence" if row is axes[0] else "")
-        row[0].set_title("image and labels" if row is axes[0] else "")
+        for axis, model in zip(row[1:], models.values(), strict=True):
+            confidence = model.predict_prepared(torch.from_numpy(image))[:, middle].amax(0).numpy()
+            drawn = axis.imshow(confidence[window], cmap="viridis", vmin=0.4, vmax=1)
         for axis in row:
             axis.set(xticks=[], yticks=[])
+    for axis, title in zip(axes[0], ["image and labels", *(f"{name}: confidence" for name in models)], strict=True):
+        axis.set_title(title)
     figure.colorbar(drawn, ax=axes[:, 1:], label="probability of the predicted class", shrink=0.6)
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def _around(labels: NDArray[Any], margin: int = 6) -> tuple[slice, ...]:
+    """The part of a slice that holds foreground."""
+    places = np.argwhere(labels > 0)
+    if not len(places):
+        return tuple(slice(0, size) for size in labels.shape)
+    low, high = np.maximum(places.min(0) - margin, 0), places.max(0) + margin + 1
+    return tuple(slice(first, last) for first, last in zip(low, high, strict=True))
 
 
 def _outlines(axis: Any, labels: NDArray[Any], classes: int) -> None:

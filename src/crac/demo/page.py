@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from crac.demo.settings import DemoSettings
 from crac.metrics.protocol import Evaluation
 
 __all__ = ["Shown", "write_page"]
@@ -17,8 +17,9 @@ MASK = "label_foreground"
 COLUMNS = {
     "dsc": ("Dice", "overlap with the labels; 1 is perfect"),
     "hd95": ("HD95 (voxels)", "how far outlines stray; 0 is perfect"),
-    f"ece[{MASK}]": ("ECE", "how far confidence is from accuracy; 0 is perfect"),
-    f"tace[{MASK}]": ("TACE", "the same over all classes"),
+    f"ece[{MASK}]": ("ECE", "how far confidence is from accuracy on voxels labelled foreground; 0 is perfect"),
+    f"tace[{MASK}]": ("TACE", "the same, of every class's probability"),
+    "ece[all]": ("ECE, all voxels", "the same with the background, most of which is easy"),
     f"gap.inner[{MASK}]": ("gap, inner", "confidence - accuracy inside organs; above 0 is overconfident"),
     f"gap.outer[{MASK}]": ("gap, outer", "the same on boundaries"),
 }
@@ -39,13 +40,11 @@ class Shown:
     Args:
         settings: Of the demo.
         evaluations: Held-out patients measured, by method.
-        histories: Epochs of the trainings, by method.
         seconds: How long everything took.
     """
 
-    settings: Any
+    settings: DemoSettings
     evaluations: Mapping[str, Evaluation]
-    histories: Mapping[str, Sequence[Mapping[str, float]]]
     seconds: float
 
     def scores(self) -> dict[str, dict[str, float]]:
@@ -73,10 +72,10 @@ def write_page(out: Path, shown: Shown) -> None:
     body = [
         "<h1>Can these probabilities be trusted?</h1>",
         f"<p>{settings.patients} made-up patients, two volumes each: {settings.train} train, {settings.validation} "
-        f"validate, {settings.test} are held out. The same small network was trained twice for "
-        f"{settings.epochs} epochs: with cross-entropy (<code>ce</code>), and with <code>crac</code>, which also "
-        "keeps its logits near what the neighbouring labels say. Everything below was measured on the held-out "
-        f"patients, in {shown.seconds:.0f} s on this machine, seed {settings.seed}.</p>",
+        f"validate, {settings.test} are held out. The same small network was trained twice for {settings.epochs} "
+        "epochs, and its last epoch taken: with cross-entropy (<code>ce</code>), and with <code>crac</code>, which "
+        "also keeps its logits near what the neighbouring labels say. Everything below was measured on the held-out "
+        f"patients. It all took {shown.seconds:.0f} s on this machine; seed {settings.seed}.</p>",
         f"<p><b>{html.escape(verdict(scores))}</b></p>",
         _table(scores),
         "<h2>Confidence against accuracy</h2>",
@@ -87,12 +86,15 @@ def write_page(out: Path, shown: Shown) -> None:
         "<p>Annotators disagree at boundaries, so that is where a network should be less sure.</p>",
         _pair(out, f"reliability_regions.{MASK}.png"),
         "<h2>Where they are sure</h2>",
-        _figure(out / "slices.png", "Held-out patients: labels, then each network's outlines over its confidence."),
+        _figure(
+            out / "slices.png",
+            "Held-out patients: labels, then the probability of whatever class each network predicts.",
+        ),
         "<h2>The multipliers</h2>",
         "<p>After every epoch crac looks at the validation patients and adapts the weight of each constraint.</p>",
         _figure(out / "crac" / "multipliers.png", "One line per class and region."),
         "<h2>By hand</h2>",
-        f"<pre>crac evaluate {out / 'crac'} --split test --out audit\n"
+        f"<pre>crac evaluate {out / 'crac'} --split test --checkpoint last --out audit\n"
         f"crac predict {out / 'crac'} {out / 'raw' / 'patient001'}/patient001_frame01.nii.gz --out maps</pre>",
     ]
     page = f"<!doctype html><html lang='en'><meta charset='utf-8'><title>crac demo</title><style>{STYLE}</style>"

@@ -24,7 +24,7 @@ def plot_multipliers(history: Sequence[Mapping[str, float]], path: Path, title: 
     """
     require("matplotlib").use("Agg")
     plt = require("matplotlib.pyplot")
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
     epochs = [row["epoch"] for row in history]
     for axis, kind, label in zip(axes, ("lambda", "rho"), ("multiplier λ", r"penalty weight $\rho$"), strict=True):
         columns = [name for name in history[0] if name.startswith(f"{kind}_")]
@@ -42,7 +42,7 @@ def plot_multipliers(history: Sequence[Mapping[str, float]], path: Path, title: 
             )
         axis.set(xlabel="epoch", ylabel=label)
         axis.grid(alpha=0.3)
-    axes[0].legend(fontsize="small")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")
     figure.suptitle(title)
     with replacing(path) as partial:
         figure.savefig(partial, dpi=120, format="png")

@@ -107,7 +107,7 @@ def _go_on(fabric: Fabric, run: RunFolder, config: TrainConfig, store: Store, sp
         with Log(run.path, config, state.epoch, len(task.batches), active=fabric.is_global_zero) as log:
             finished = fit(config, task, state, log, stop)
         if fabric.is_global_zero and config.pictures and state.history and task.multipliers():
-            plot_multipliers(state.history, run.path / "multipliers.png", f"{config.method}, {run.path.name}")
+            plot_multipliers(state.history, run.path / "multipliers.png", f"Multipliers of {run.path.name}")
         return Result(run.path, finished, state.history)
 
 
