@@ -21,7 +21,7 @@ CPU_STEP = 2**17
 CUDA_STEP = 2**23
 # Neighbouring voxels mostly fall into the same cell. Adding to it many times in a row is slow, on a CPU because each
 # addition waits for the one before, on a GPU because threads collide; so they take turns on copies of the cells.
-CPU_COPIES, CUDA_COPIES = 2, 32
+CPU_COPIES, CUDA_COPIES = 4, 32
 # What rounding a probability to half precision or to a byte can do to the sum of a few classes.
 SUM_TOLERANCE = 0.02
 RANGE_TOLERANCE = 1e-3
@@ -187,15 +187,19 @@ class _Counter:
         offset = torch.add(outer * (4 * size), self.turn[:number], alpha=self.slots)
         # Comparisons written as 0 and 1 into floats are several times as fast as into booleans.
         free, hit, top = torch.ones_like(best), torch.empty_like(best), torch.empty_like(best)
-        correct, own = torch.zeros_like(best), torch.zeros_like(best)
+        own = torch.zeros_like(best)
+        correct = torch.zeros_like(best) if self.record else own
         squares = []
         for k, (row, probability) in enumerate(zip(rows, probabilities, strict=True)):
             exact.copy_(probability)
             if weight is not None:
                 exact *= weight
             torch.eq(label, k, out=hit)
-            torch.eq(row, best, out=top).mul_(free)  # of equal classes the first is the predicted one
-            free -= top
+            torch.eq(row, best, out=top)
+            if k:
+                top *= free  # of equal classes the first is the predicted one
+            if k + 1 < len(rows):
+                free -= top
             cell = self.cells.index(probability, exact, scratch)
             flags = torch.add(offset, top, alpha=2 * size, out=scratch.single).add_(hit, alpha=size)
             cell += scratch.whole.copy_(flags)
