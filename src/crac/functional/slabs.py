@@ -13,7 +13,7 @@ from crac.functional.regions import region_map
 __all__ = ["Slab", "Voxels", "cut"]
 
 # Voxels; more would leave the cache, fewer would be mostly the planes that neighbouring slabs share.
-CPU_SLAB = 2**20
+CPU_SLAB = 2**19
 
 
 class Voxels(NamedTuple):

@@ -155,11 +155,11 @@ class _Counter:
         if scores.dtype not in (torch.float32, torch.float64):
             scores = scores.float()
         rows = scores.unbind(0)
-        best = functools.reduce(torch.maximum, rows)
+        best = scores.amax(0)
         probabilities, partition = _softmax(rows, best) if self.from_logits else (rows, best)
         label, outer = labels.float(), region.float()
-        correct = self._count_rows(rows, probabilities, best, label, outer, keep)
-        self._count_surprise(scores, partition, label, outer, keep)
+        correct, own = self._count_rows(rows, probabilities, best, label, outer, keep)
+        self._count_surprise(scores, own, partition, label, outer, keep)
         if not self.record:
             return None
         confidence = functools.reduce(torch.maximum, probabilities).double()
@@ -173,8 +173,12 @@ class _Counter:
         label: Tensor,
         outer: Tensor,
         keep: Tensor | None,
-    ) -> Tensor:
-        """Add every class's probabilities to their cells; returns 1 where the predicted class is the labelled one."""
+    ) -> tuple[Tensor, Tensor]:
+        """Add every class's probabilities to their cells.
+
+        Returns:
+            1 where the predicted class is the labelled one, and the labelled class's probability.
+        """
         number, size = len(best), self.cells.size
         scratch, exact, places = self.scratch.first(number), self.exact[:number], self.places[:number]
         one = self.ones[:number] if keep is None else keep.long()
@@ -182,15 +186,20 @@ class _Counter:
         outside = outer.double()
         offset = torch.add(outer * (4 * size), self.turn[:number], alpha=self.slots)
         # Comparisons written as 0 and 1 into floats are several times as fast as into booleans.
-        free, hit, top, correct = torch.ones_like(best), torch.empty_like(label), torch.empty_like(best), label * 0
+        free, hit, top = torch.ones_like(best), torch.empty_like(best), torch.empty_like(best)
+        own = torch.zeros_like(best)
+        correct = torch.zeros_like(best) if self.record else own
         squares = []
         for k, (row, probability) in enumerate(zip(rows, probabilities, strict=True)):
             exact.copy_(probability)
             if weight is not None:
                 exact *= weight
             torch.eq(label, k, out=hit)
-            torch.eq(row, best, out=top).mul_(free)  # of equal classes the first is the predicted one
-            free -= top
+            torch.eq(row, best, out=top)
+            if k:
+                top *= free  # of equal classes the first is the predicted one
+            if k + 1 < len(rows):
+                free -= top
             cell = self.cells.index(probability, exact, scratch)
             flags = torch.add(offset, top, alpha=2 * size, out=scratch.single).add_(hit, alpha=size)
             cell += scratch.whole.copy_(flags)
@@ -198,27 +207,26 @@ class _Counter:
             self.counts[k].scatter_add_(0, places, one)
             self.sums[k].scatter_add_(0, places, exact)
             squares += [torch.dot(exact, exact), torch.dot(torch.mul(exact, outside, out=scratch.double), exact)]
+            own.addcmul_(probability, hit)
             if self.record:
-                correct.addcmul_(hit, top.float())
+                correct.addcmul_(hit, top)
         self.squares += torch.stack(squares)
-        return correct
+        return correct, own
 
     def _count_surprise(
-        self, scores: Tensor, partition: Tensor, label: Tensor, outer: Tensor, keep: Tensor | None
+        self, scores: Tensor, own: Tensor, partition: Tensor, label: Tensor, outer: Tensor, keep: Tensor | None
     ) -> None:
         """Add the negative log-likelihoods, and count what is no probability."""
         number = len(label)
         places = self.places[:number]
         known = label.clamp(0, self.num_classes - 1)
-        own = scores.gather(0, places.copy_(known).unsqueeze(0)).squeeze(0)
         if self.from_logits:
-            surprise = partition - own
+            surprise = partition - scores.gather(0, places.copy_(known).unsqueeze(0)).squeeze(0)
             fault = partition - partition  # 0, or NaN where it is not finite
         else:
             surprise = own.clamp_(min=torch.finfo(own.dtype).eps).log_().neg_()
-            fault = functools.reduce(torch.add, scores.unbind(0)).sub_(1).abs_()
-            lowest = functools.reduce(torch.minimum, scores.unbind(0))
-            fault = torch.maximum(fault, lowest.mul_(-SUM_TOLERANCE / RANGE_TOLERANCE))
+            fault = scores.sum(0).sub_(1).abs_()
+            fault = torch.maximum(fault, scores.amin(0).mul_(-SUM_TOLERANCE / RANGE_TOLERANCE))
         sound = torch.lt(fault, SUM_TOLERANCE, out=torch.empty_like(fault))
         exact = self.exact[:number].copy_(surprise)
         if keep is not None:
