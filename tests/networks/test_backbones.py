@@ -27,6 +27,18 @@ def test_unet_has_five_levels_without_normalisation() -> None:
     assert kinds == {torch.nn.Conv2d, torch.nn.ReLU}
 
 
+@pytest.mark.parametrize("dims", [2, 3])
+def test_compiled_unet_is_the_same_function(dims: int) -> None:
+    """Compiled, its upsampling is written in another way."""
+    network = UNet(1, 2, dims, width=2).double()
+    image = torch.rand(1, 1, *(32,) * dims, dtype=torch.float64, requires_grad=True)
+    expected = network(image)
+    (expected_gradient,) = torch.autograd.grad(expected.sin().sum(), image)
+    found = torch.compile(network, backend="aot_eager")(image)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    torch.testing.assert_close(torch.autograd.grad(found.sin().sum(), image)[0], expected_gradient)
+
+
 def test_unet_reaches_as_far_as_its_last_pool_of_four() -> None:
     """The bottom pixel covers 32 input pixels: a change in one corner is felt in the opposite one of 64 pixels."""
     network = UNet(1, 2, width=4).double()

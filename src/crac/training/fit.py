@@ -34,8 +34,8 @@ def fit(config: TrainConfig, task: Task, state: State, log: Log, stop: Interrupt
     Returns:
         Whether the last epoch was reached; if not, the run was asked to stop and is saved.
     """
+    start = time.perf_counter()
     while state.epoch < config.epochs:
-        start = time.perf_counter()
         inner_iteration(config, task, state, log, stop)
         if stop.requested and not task.distributed:
             task.save(state, epoch_finished=False)
@@ -44,7 +44,8 @@ def fit(config: TrainConfig, task: Task, state: State, log: Log, stop: Interrupt
         scores = task.validate()
         task.loss.update_multipliers()  # the outer step
         row = {"epoch": state.epoch + 1, "learning_rate": config.rate(state.epoch), "train_loss": loss, **scores}
-        state.finish_epoch({**row, **task.multipliers(), "seconds": time.perf_counter() - start})
+        before, start = start, time.perf_counter()  # writing the checkpoint counts to the next epoch
+        state.finish_epoch({**row, **task.multipliers(), "seconds": start - before})
         task.save(state, epoch_finished=True)
         log.epoch(state.history[-1])
         if task.any_rank(stop.requested):
