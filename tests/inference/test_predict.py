@@ -1,7 +1,11 @@
 """From a trained model to maps that lie exactly on their input, seen with another reader's eyes."""
 
 import csv
+import dataclasses
 import json
+import subprocess
+import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +20,13 @@ import crac
 from crac.cli import main
 from crac.data import Intensity, Recipe, Store
 from crac.errors import InputError, ProblemsError
+from crac.inference import predict
 from crac.inference.card import ModelCard
 from crac.inference.model import Model
 from crac.inference.predict import find_images, predict_images
 from crac.inference.volume import sliding_window, volume_probabilities
 from crac.training import train
+from crac.training.checkpoint import Checkpoint
 
 UNIT = Intensity(method="window", low=0, high=1)
 
@@ -135,7 +141,9 @@ def test_arrays_in_arrays_out(tmp_path: Path) -> None:
         model.predict(tmp_path / "case.nii.gz", spacing=(1, 1, 1))
     with pytest.raises(InputError, match="NaN"):
         model.predict(np.full((4, 4, 4), np.nan), spacing=(1, 1, 1))
-    with pytest.raises(InputError, match=r"image must have 1 channels \(channel0\)"):
+    with pytest.raises(
+        InputError, match=r"image must have 1 channel \(channel0\); got an array of shape \(2, 4, 4, 4\)"
+    ):
         model.predict(np.zeros((2, 4, 4, 4)), spacing=(1, 1, 1))
 
 
@@ -213,6 +221,53 @@ def test_a_broken_image_does_not_stop_the_others(tmp_path: Path) -> None:
         predict_images(threshold_model(RECIPES["stored"]), images, tmp_path / "in")
 
 
+def test_one_volume_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b", "c"):
+        write_blobs(tmp_path / "in" / f"{name}.nii.gz", (8, 8, 4))
+    alive: list[weakref.ref[Any]] = []
+    read, restore = predict.read_image, Model._restore
+
+    def watched_read(path: Path) -> Any:
+        assert not any(reference() is not None for reference in alive)
+        volume = read(path)
+        alive.append(weakref.ref(volume))
+        return volume
+
+    def watched_restore(*arguments: Any) -> np.ndarray:
+        probabilities = restore(*arguments)
+        alive.append(weakref.ref(probabilities))
+        return probabilities
+
+    monkeypatch.setattr(predict, "read_image", watched_read)
+    monkeypatch.setattr(Model, "_restore", watched_restore)
+    predict_images(threshold_model(RECIPES["stored"]), find_images([tmp_path / "in"], 1), tmp_path / "out")
+    assert len(alive) == 6
+
+
+def test_a_network_of_nan_is_refused(tmp_path: Path) -> None:
+    class Broken(Threshold):
+        def forward(self, images: Tensor) -> Tensor:
+            return super().forward(images) * torch.nan
+
+    model = dataclasses.replace(threshold_model(RECIPES["stored"]), network=Broken())
+    with pytest.raises(InputError, match="image: the network answers with NaN"):
+        model.predict(np.zeros((4, 4, 4)), spacing=(1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), torch.OutOfMemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_out_of_memory_says_what_to_lower(error: Exception) -> None:
+    class Hungry(Threshold):
+        def forward(self, images: Tensor) -> Tensor:
+            raise error
+
+    model = dataclasses.replace(threshold_model(RECIPES["stored"]), network=Hungry())
+    with pytest.raises(InputError, match=r"^out of memory: lower batch_size \(now 16\)$"):
+        model.predict(np.zeros((4, 4, 4)), spacing=(1, 1, 1))
+
+
 def test_a_single_slice_stays_a_single_slice(tmp_path: Path) -> None:
     nib.save(
         nib.Nifti1Image(np.random.default_rng(0).random((16, 20)).astype(np.float32), np.eye(4)), tmp_path / "s.nii"
@@ -239,6 +294,35 @@ def test_load_and_command_line_agree(run: Path, store: Store, tmp_path: Path) ->
     np.testing.assert_array_equal(nib.load(tmp_path / "out" / f"{name}_label.nii.gz").get_fdata(), labels)
     assert probabilities.shape[0] == store.num_classes
     assert main(["predict", str(run / "best.safetensors"), str(raw[0]), "--out", str(tmp_path / "tta"), "--tta"]) == 0
+
+
+def test_a_card_of_another_version_is_one_sentence(run: Path, tmp_path: Path) -> None:
+    saved = Checkpoint.load(run / "best.safetensors")
+    saved.info["model"]["recipe"]["future"] = 1
+    saved.save(tmp_path / "new.safetensors")
+    with pytest.raises(InputError, match=r"new\.safetensors does not say .*: model\.recipe\.future: [^\n]*$"):
+        crac.load(tmp_path / "new.safetensors")
+
+
+def test_loading_and_resuming_unpickle_nothing(run: Path) -> None:
+    """Every class or function that a pickle asks for is reported to Python's audit hooks."""
+    code = """
+import sys, crac, crac.inference.model, lightning.fabric, torch.utils.tensorboard, matplotlib.pyplot
+from crac.training import resume
+def hook(event, arguments):
+    if event == "pickle.find_class":
+        raise RuntimeError(f"unpickled {arguments}")
+sys.addaudithook(hook)
+crac.load(sys.argv[1])
+print(resume(sys.argv[1]).finished)
+import pickle, fractions
+try:
+    pickle.loads(pickle.dumps(fractions.Fraction(1, 2)))
+except RuntimeError:
+    print("the hook works")
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, timeout=200)
+    assert done.stdout.splitlines()[-2:] == ["True", "the hook works"], done.stderr
 
 
 def test_evaluate_is_the_networks_own_prediction_measured(run: Path, store: Store, tmp_path: Path) -> None:
@@ -284,6 +368,8 @@ def test_maps_can_be_audited_on_the_original_grid(run: Path, store: Store, tmp_p
         (["predict", "RUN", "x.nii", "--out", "out"], "x.nii is missing"),
         (["predict", "RUN", "x.nii", "--out", "out", "--device", "tpu9"], "device must be auto, cpu or"),
         (["predict", ".", "x.nii", "--out", "out"], "best.safetensors is missing"),
+        (["predict", "RUN", "x.nii", "--out", "out", "--batch-size", "0"], "batch_size must be a whole number of"),
+        (["evaluate", "RUN", "--out", "out", "--batch-size", "0"], "batch_size must be a whole number of"),
         (["evaluate", "RUN", "--out", "out", "--data", "nowhere"], "nowhere is not a prepared store"),
         (["evaluate", "--out", "out"], "give either RUN, or both --probabilities and --labels"),
         (["evaluate", "RUN", "--labels", "x", "--out", "out"], "give either RUN"),

@@ -5,14 +5,17 @@ import os
 import random
 import re
 import resource
+import shlex
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from conftest_training import trained
@@ -67,8 +70,8 @@ def test_twenty_kills_leave_the_same_bits_as_none(small: Any, tmp_path: Path) ->
         for name in ("last", "best"):
             if (path := run / f"{name}.safetensors").exists():
                 Checkpoint.load(path)
-    leftovers = [path.name for path in tmp_path.rglob("*partial*")]
-    assert all(name.startswith(".") for name in leftovers)  # what a kill leaves is hidden and never read
+    for done in range(finished):  # what a kill leaves half-written is gone once the run goes on
+        assert not list((tmp_path / f"run{done}").glob(".*.partial"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -100,9 +103,11 @@ def test_ctrl_c_on_the_command_line_says_how_to_go_on(
         patch.setattr(Log, "step", lambda *_: os.kill(os.getpid(), signal.SIGINT))
         config = tmp_path / "settings.yaml"
         config.write_text(small().dump())
-        assert main(["train", "--config", str(config), "--out", str(tmp_path / "run")]) == 130
-    assert f"continue with: crac train --resume {tmp_path / 'run'}" in capsys.readouterr().err
-    assert main(["train", "--resume", str(tmp_path / "run")]) == 0
+        assert main(["train", "--config", str(config), "--out", str(tmp_path / "a run")]) == 130
+    said = capsys.readouterr().err
+    command = shlex.split(said[said.index("continue with: crac ") :])[3:]  # as a shell reads it
+    assert command == ["train", "--resume", str(tmp_path / "a run")]
+    assert main(command) == 0
     assert "best validation Dice" in capsys.readouterr().out
 
 
@@ -125,7 +130,10 @@ def test_a_second_process_is_refused(small: Any, tmp_path: Path) -> None:
     train(small(epochs=1), tmp_path / "run")
     with RunFolder(tmp_path / "run").lock(), pytest.raises(InputError, match="in use: another process is training it"):
         resume(tmp_path / "run")
+    half = tmp_path / "run" / ".last.safetensors.1.partial"
+    half.touch()
     assert resume(tmp_path / "run").finished
+    assert not half.exists()
     with pytest.raises(InputError, match=r"already holds a run: continue it with crac train --resume"):
         train(small(), tmp_path / "run")
     (tmp_path / "full").mkdir()
@@ -169,6 +177,10 @@ def test_foreign_and_damaged_runs(run: Path, tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "cut" / "last.safetensors").write_bytes(content[: len(content) // 2])
     with pytest.raises(InputError, match=r"last\.safetensors is damaged or not a safetensors file"):
         resume(tmp_path / "cut")
+    shutil.copytree(run, tmp_path / "environment")
+    (tmp_path / "environment" / "environment.json").write_text("{")
+    with pytest.raises(InputError, match=r"environment\.json is damaged"):
+        resume(tmp_path / "environment")
     phantom.cardiac(tmp_path / "cardiac", patients=1, size=32, slices=2)
     prepare("acdc", tmp_path / "cardiac", tmp_path / "other")
     edit(run, data=str(tmp_path / "other"))
@@ -185,6 +197,25 @@ def test_foreign_and_damaged_runs(run: Path, tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensors, info: info.update(step=3), "losses"),
+        (lambda tensors, info: info.pop("history"), "history"),
+        (lambda tensors, info: tensors.update({"optimizer.999.step": torch.zeros(())}), "index"),
+        (lambda tensors, info: tensors.update({"optimizer.0.exp_avg": torch.zeros(3)}), "exp_avg has shape"),
+    ],
+)
+def test_a_checkpoint_that_lacks_what_resuming_needs(
+    run: Path, change: Callable[[dict[str, Any], dict[str, Any]], None], message: str
+) -> None:
+    saved = Checkpoint.load(run / "last.safetensors")
+    change(saved.tensors, saved.info)
+    saved.save(run / "last.safetensors")
+    with pytest.raises(InputError, match=rf"last\.safetensors cannot be resumed from: .*{message}"):
+        resume(run)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--data", "nowhere", "--out", "x"], "nowhere is not a prepared store"),
@@ -193,6 +224,8 @@ def test_foreign_and_damaged_runs(run: Path, tmp_path: Path, capsys: pytest.Capt
         (["--resume", "x", "--epochs", "3"], "--resume takes its settings from the run; got also --epochs"),
         (["--data", "STORE", "--out", "x", "--method-options", "alpha"], "must be NAME=VALUE; got 'alpha'"),
         (["--data", "STORE", "--out", "x", "--method-options", "alpha=1"], "options of 'crac': .*'alpha'"),
+        (["--data", "STORE", "--out", "x", "--method-options", "num_classes=9"], "must not hold 'num_classes'"),
+        (["--data", "STORE", "--out", "."], "is the current folder"),
         (["--data", "STORE", "--out", "x", "--patch-size", "3"], "patch_size must be 2 numbers"),
         (["--data", "STORE", "--out", "x", "--devices", "3"], "batch_size must be a multiple of the 3 devices"),
         (["--data", "STORE", "--out", "x", "--split", "no.json"], r"no\.json"),

@@ -159,3 +159,4 @@ def test_mlflow_gets_settings_and_every_epoch(small: Any, tmp_path: Path, monkey
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(InputError, match=r"pip install 'crac\[mlflow\]'"):
         train(small(mlflow=True), tmp_path / "without")
+    assert not (tmp_path / "without").exists()

@@ -86,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from crac.training import TrainConfig, TrainingError, resume, train
+    from crac.training.run import resume_command
 
     if "method_options" in settings:
         settings["method_options"] = dict(_pair(text) for text in settings["method_options"])
@@ -106,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if result.finished:
         return 0
-    print(f"stopped before the last epoch; continue with: crac train --resume {result.run}", file=sys.stderr)
+    print(f"stopped before the last epoch; continue with: {resume_command(result.run)}", file=sys.stderr)
     return 130
 
 

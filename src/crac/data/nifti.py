@@ -108,9 +108,10 @@ def write(path: str | Path, array: NDArray[Any], like: Volume) -> None:
         kind(array, like.affine, header).to_filename(partial)
         partial.replace(path)
     except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def _load(path: Path) -> tuple[NDArray[Any], NDArray[np.float64], nib.Nifti1Header]:

@@ -61,8 +61,12 @@ class ModelCard(Strict):
         """The card in a checkpoint's description."""
         try:
             return cls.model_validate(info["model"])
-        except (KeyError, ValidationError) as error:
-            raise InputError(f"{path} does not say what model it holds: {error}") from error
+        except KeyError as error:
+            raise InputError(f"{path} does not say what model it holds") from error
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, ("model", *first["loc"])))
+            raise InputError(f"{path} does not say what model it holds: {where}: {first['msg']}") from error
 
     def build(self) -> nn.Module:
         """The network, with fresh weights."""

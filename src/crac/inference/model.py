@@ -15,6 +15,7 @@ from crac.data import Geometry, read_image
 from crac.errors import InputError
 from crac.inference.card import ModelCard
 from crac.inference.volume import sliding_window, volume_probabilities
+from crac.memory import out_of_memory
 from crac.training.checkpoint import Checkpoint, load_tensors
 
 __all__ = ["Model", "Prediction"]
@@ -83,6 +84,8 @@ class Model:
             batch_size: Slices, or windows of a volume, at a time.
             flips: Average over mirrored versions of each image.
         """
+        if batch_size < 1:
+            raise InputError(f"batch_size must be a whole number of at least 1; got {batch_size!r}")
         path = Path(run)
         if not path.exists():
             raise InputError(f"{path}: no such run")
@@ -123,10 +126,12 @@ class Model:
         """Segment an array ``(C, X, Y, Z)`` with its voxel to millimetre matrix."""
         channels = len(self.card.channel_names)
         if array.ndim != 4 or len(array) != channels:
-            wanted = f"{channels} channels ({', '.join(self.card.channel_names)})"
+            wanted = f"{channels} channel{'s' * (channels > 1)} ({', '.join(self.card.channel_names)})"
             raise InputError(f"{name} must have {wanted}; got an array of shape {array.shape}")
         prepared, geometry = self.card.recipe.apply(array, affine)
         probabilities = self.predict_prepared(torch.from_numpy(prepared))
+        if not probabilities.isfinite().all():
+            raise InputError(f"{name}: the network answers with NaN; its weights are damaged or its training diverged")
         return Prediction(self._restore(probabilities.numpy(), geometry))
 
     def predict_prepared(self, image: Tensor) -> Tensor:
@@ -136,8 +141,11 @@ class Model:
         )
         try:
             return volume_probabilities(network, image.to(self.device), self.card.dims, self.batch_size, self.flips)
-        except torch.OutOfMemoryError as error:
-            raise InputError(f"out of memory: lower batch_size (now {self.batch_size}), or use device cpu") from error
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
+                raise
+            elsewhere = "" if self.device.type == "cpu" else ", or use device cpu"
+            raise InputError(f"out of memory: lower batch_size (now {self.batch_size}){elsewhere}") from error
 
     def _restore(self, probabilities: NDArray[np.float32], geometry: Geometry) -> NDArray[np.float32]:
         restored: NDArray[np.float32] = self.card.recipe.invert(probabilities, geometry)

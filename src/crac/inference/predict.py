@@ -99,14 +99,19 @@ def predict_images(
     problems = []
     for image in track(images, "predicting", len(images)):
         try:
-            volume = _read(image)
-            prediction = model.predict_volume(volume.array, volume.affine, image.name)
-            written += _write(prediction, out, image.name, volume)
+            written += _predict_image(model, image, out)
         except InputError as error:
             problems.append(str(error))
     if problems:
         raise ProblemsError(f"{len(written) // 4} of {len(images)} images were segmented", problems)
     return written
+
+
+def _predict_image(model: Model, image: Image, out: Path) -> list[Path]:
+    """One image from file to files; all that it needed is forgotten before the next is read."""
+    volume = _read(image)
+    prediction = model.predict_volume(volume.array, volume.affine, str(image.files[0]))
+    return _write(prediction, out, image.name, volume)
 
 
 def _is_nifti(path: Path) -> bool:

@@ -91,6 +91,13 @@ class TrainConfig(BaseModel):
             raise one_of("method", value, METHODS)
         return value
 
+    @field_validator("method_options")
+    @classmethod
+    def _free_options(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if decided := sorted({"name", "num_classes"} & value.keys()):
+            raise InputError(f"method_options must not hold {decided[0]!r}, which the method and the store decide")
+        return value
+
     @field_validator("backbone")
     @classmethod
     def _known_backbone(cls, value: str) -> str:

@@ -19,6 +19,7 @@ import io
 import json
 import os
 import platform
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ from crac.training.checkpoint import Checkpoint, replacing, write_json
 from crac.training.config import TrainConfig
 from crac.training.state import State
 
-__all__ = ["RunFolder"]
+__all__ = ["RunFolder", "resume_command"]
 
 PACKAGES = ("torch", "numpy", "scipy", "lightning", "monai", "nibabel", "pydantic", "safetensors", "triton")
 
@@ -59,9 +60,11 @@ class RunFolder:
         """Make the folder with its settings and split, in one move."""
         path = Path(path)
         if (path / "config.yaml").exists():
-            raise InputError(f"{path} already holds a run: continue it with crac train --resume {path}")
+            raise InputError(f"{path} already holds a run: continue it with {resume_command(path)}")
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise InputError(f"{path} is not an empty folder: choose another --out")
+        if path.exists() and path.samefile(Path.cwd()):
+            raise InputError(f"{path} is the current folder, which cannot be replaced: choose another --out")
         partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         try:
             partial.mkdir(parents=True)
@@ -90,7 +93,11 @@ class RunFolder:
             lock.acquire(timeout=0)
         except filelock.Timeout:
             raise InputError(f"{self.path} is in use: another process is training it") from None
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written: {error.strerror or error}") from error
         try:
+            for left in self.path.glob(".*.partial"):  # by a process that was killed while it wrote
+                left.unlink()
             yield
         finally:
             lock.release()
@@ -111,7 +118,10 @@ class RunFolder:
     def record_environment(self, device: torch.device) -> None:
         """Add this start to ``environment.json``."""
         path = self.path / "environment.json"
-        starts = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+        try:
+            starts = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+        except ValueError as error:
+            raise InputError(f"{path} is damaged: remove it and resume") from error
         write_json(path, [*starts, _environment(device)])
 
     def save_last(self, state: State, about: dict[str, Any]) -> None:
@@ -137,6 +147,11 @@ class RunFolder:
         table.writerows(history)
         with replacing(self.path / "metrics.csv") as partial:
             partial.write_text(text.getvalue(), encoding="utf-8")
+
+
+def resume_command(path: Path) -> str:
+    """What to type to go on with a run."""
+    return f"crac train --resume {shlex.quote(str(path))}"
 
 
 def _environment(device: torch.device) -> dict[str, Any]:

@@ -85,10 +85,10 @@ class State:
             self._restore_optimizer(checkpoint.part("optimizer"))
             self.precision.load_state_dict(info["precision"])
             self.epoch, self.step, self.history = int(info["epoch"]), int(info["step"]), list(info["history"])
-        except (KeyError, ValueError, TypeError, RuntimeError) as error:
+            device = next(self.network.parameters()).device
+            self.losses = list(checkpoint.tensors["losses"].to(device)) if self.step else []
+        except (LookupError, ValueError, TypeError, RuntimeError) as error:
             raise InputError(f"{path} cannot be resumed from: {error!r}") from error
-        device = next(self.network.parameters()).device
-        self.losses = list(checkpoint.tensors["losses"].to(device)) if self.step else []
 
     def _restore_optimizer(self, tensors: dict[str, Tensor]) -> None:
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
@@ -96,8 +96,8 @@ class State:
         for key, value in tensors.items():
             index, _, name = key.partition(".")
             like = parameters[int(index)]
+            if value.ndim and value.shape != like.shape:
+                raise ValueError(f"optimizer.{key} has shape {tuple(value.shape)}, not {tuple(like.shape)}")
             # In the memory layout of its parameter, as the optimizer itself would have made it.
-            moments.setdefault(int(index), {})[name] = (
-                torch.empty_like(like).copy_(value) if value.shape == like.shape else value
-            )
+            moments.setdefault(int(index), {})[name] = torch.empty_like(like).copy_(value) if value.ndim else value
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": moments})

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
 from crac.data import Split, Store
-from crac.errors import InputError
+from crac.errors import InputError, require
 from crac.losses import build_loss
+from crac.memory import out_of_memory
 from crac.training.config import TrainConfig
 from crac.training.engine import numerics, start_fabric
 from crac.training.fit import DivergedError, fit
@@ -60,9 +59,11 @@ def train(config: TrainConfig, out: str | Path) -> Result:
     """
     config = config.model_copy(update={"data": config.data.absolute()})  # a run may be resumed from anywhere
     store, split = _data(config)
-    # Settings that only the store can prove wrong are found before anything is written.
+    # What only the store or this machine can prove wrong is found before anything is written.
     build_loss(config.method, store.num_classes, **config.method_options)
     model_card(config, store)
+    for logger in ["tensorboard"] * config.pictures + ["mlflow"] * config.mlflow:
+        require(logger)
     fabric = start_fabric(config)
     _on_first(fabric, lambda: RunFolder.create(out, config, split))
     return _go_on(fabric, RunFolder(out), config, store, split)
@@ -133,7 +134,7 @@ def _explained(config: TrainConfig, run: RunFolder) -> Iterator[None]:
         good = f"the last good checkpoint is {run.last}" if run.last.exists() else "no checkpoint was saved before"
         raise TrainingError(f"{error}; {good}") from error
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
+        if not out_of_memory(error):
             raise
         raise InputError(_advice(config)) from error
 
