@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 EXTRA_OF = {
+    "filelock": "train",
     "ignite": "monai",
     "lightning": "train",
     "matplotlib": "train",

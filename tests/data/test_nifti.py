@@ -190,6 +190,20 @@ def test_same_grid_names_the_difference(tmp_path: Path) -> None:
     assert "5 mm elsewhere" in str(same_grid(first, volume((4, 5, 6), np.diag([1.0, 1, 3, 1]))))
 
 
+def test_an_interrupted_write_leaves_nothing(tmp_path: Path, sound: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sound.nii").write_bytes(sound)
+    volume = read_image(tmp_path / "sound.nii")
+
+    def interrupted(image: nib.Nifti1Image, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(nib.Nifti1Image, "to_filename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "out.nii.gz", volume.array[0], volume)
+    assert [path.name for path in tmp_path.iterdir()] == ["sound.nii"]
+
+
 def test_writing_fails_whole(tmp_path: Path, sound: bytes) -> None:
     (tmp_path / "sound.nii").write_bytes(sound)
     volume = read_image(tmp_path / "sound.nii")

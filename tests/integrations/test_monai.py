@@ -158,6 +158,13 @@ def test_metric_takes_probabilities_lists_and_many_calls() -> None:
     assert parts.aggregate().isnan()
 
 
+def test_metric_values_stay_on_the_device_of_the_scores(device: str) -> None:
+    """Under NCCL, ranks can only gather what is on their GPUs."""
+    logits, labels = batch((16, 24))
+    values = CalibrationMetric(4, softmax=True)(logits.to(device), labels.to(device))
+    assert values.device.type == device
+
+
 def test_metric_mean_leaves_out_images_without_voxels() -> None:
     logits, labels = batch((16, 24))
     labels[1] = 0

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from common import ROOT
 from crac.errors import InputError
@@ -214,6 +215,25 @@ def test_other_ranks_leave_the_first_one_s_file_alone(build, tmp_path: Path) -> 
     assert half_written.read_bytes() == b"half"
 
 
+def test_two_processes_update_the_same_multipliers_as_one(workspace: Path, tmp_path: Path) -> None:
+    """As under ``-num_gpus 2``: all ranks' validation batches count, and one rank writes."""
+    variables = environment(workspace)
+    variables["PYTHONPATH"] += os.pathsep + os.pathsep.join(map(str, (HERE, ROOT / "tests")))
+    command = [sys.executable, str(HERE / "nnunet_ranks.py")]
+    ranks = [
+        subprocess.Popen([*command, str(rank), str(tmp_path)], env=os.environ | variables, stderr=subprocess.PIPE)
+        for rank in range(2)
+    ]
+    said = [rank.communicate(timeout=300)[1].decode() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)[-3000:]
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    torch.testing.assert_close(first["seen"], second["seen"], rtol=0, atol=0)
+    torch.testing.assert_close(first["seen"], first["expected"])
+    assert (first["seen"]["lambda_"] > 1e-6).all()
+    saved = torch.load(tmp_path / "checkpoint.pth", weights_only=False)["crac"]["loss"]
+    assert torch.equal(saved["lambda_"], first["seen"]["lambda_"])
+
+
 def test_check_approves_a_working_setup(build) -> None:
     assert problems() == []
 
@@ -237,6 +257,8 @@ def test_train_kill_continue_predict_evaluate(workspace: Path, real_data: Path, 
     assert len(final["logging"]["lambda/inner/anterior"]) == 3
     assert said.count("lambda outer") == 2
     assert not list(fold.glob("*.part"))
+    with Image.open(fold / "progress.png") as picture:
+        assert picture.size == (3000, 5400 + 1800)  # nnU-Net's three panels, and the multipliers
 
     # A colleague without crac installs the model and predicts with the stock nnU-Net.
     archive = tmp_path / "model.zip"

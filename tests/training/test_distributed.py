@@ -1,6 +1,8 @@
 """Two processes give what one gives: the same batches, losses and multipliers."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -22,10 +24,15 @@ def test_two_gloo_processes_agree_with_one(small: Any, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "crac", "train", "--config", str(tmp_path / "settings.yaml")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*command, "--out", str(tmp_path / "two")], env=environment, capture_output=True, text=True, timeout=300
+        [*command, "--out", str(tmp_path / "two"), "--json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("epoch 3/3") == 1  # one process speaks
+    assert done.stderr.count("epoch 3/3") == 1  # one process speaks
+    assert json.loads(done.stdout)["finished"] is True
     one, two = (Checkpoint.load(tmp_path / name / "last.safetensors") for name in ("one", "two"))
     history = two.info["history"]
     assert len(history) == 3
@@ -47,4 +54,32 @@ def test_errors_of_the_first_process_reach_all(small: Any, tmp_path: Path) -> No
     command = [sys.executable, "-m", "crac", "train", "--config", str(tmp_path / "settings.yaml")]
     done = subprocess.run([*command, "--out", str(tmp_path / "run")], capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
-    assert "is not an empty folder" in done.stderr
+    assert done.stderr.count("is not an empty folder") == 1
+
+
+@pytest.mark.slow
+def test_a_signal_to_all_processes_leaves_a_run_to_resume(small: Any, tmp_path: Path) -> None:
+    """Ctrl-C reaches every process; only the first says so, and Fabric finds no failed one to kill it for."""
+    (tmp_path / "settings.yaml").write_text(small(devices=2, epochs=500, width=2).dump())
+    command = [sys.executable, "-m", "crac", "train", "--config", str(tmp_path / "settings.yaml")]
+    process = subprocess.Popen(
+        [*command, "--out", str(tmp_path / "run")], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    for line in process.stderr:
+        if line.startswith("epoch"):
+            break
+    os.killpg(process.pid, signal.SIGINT)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 130
+    assert said.count(f"continue with: crac train --resume {tmp_path / 'run'}") == 1
+    assert 0 < Checkpoint.load(tmp_path / "run" / "last.safetensors").info["epoch"] < 500
+    assert (tmp_path / "run" / "multipliers.png").exists()  # drawn last, when the other process has left
+
+
+@pytest.mark.slow
+def test_nan_on_several_processes_ends_in_one_exit_code(small: Any, tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text(small(devices=2, batch_size=4, learning_rate=1e30).dump())
+    command = [sys.executable, "-m", "crac", "train", "--config", str(tmp_path / "settings.yaml")]
+    done = subprocess.run([*command, "--out", str(tmp_path / "run")], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "in epoch 1, step 2; cases of the batch: " in done.stderr

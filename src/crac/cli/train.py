@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crac.errors import InputError
+
+if TYPE_CHECKING:
+    from crac.training import Result
 
 EXAMPLE = """examples:
   crac train --data acdc-store --method crac --backbone unet --epochs 100 --seed 0 --out runs/crac
@@ -86,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from crac.training import TrainConfig, TrainingError, resume, train
-    from crac.training.run import resume_command
+    from crac.training.engine import is_first
 
     if "method_options" in settings:
         settings["method_options"] = dict(_pair(text) for text in settings["method_options"])
@@ -97,18 +100,25 @@ def run(args: argparse.Namespace) -> int:
             result = train(TrainConfig.load(Path(args.config) if args.config else None, settings), args.out)
     except TrainingError as error:
         print(f"crac train: {error}", file=sys.stderr)
-        return 1
+        return 1 if is_first() else 0
+    if not is_first():
+        return 0
+    _say(result, args.json)
+    return 0 if result.finished else 130
+
+
+def _say(result: Result, as_json: bool) -> None:
+    from crac.training.run import resume_command
+
     best = max(result.history, key=lambda row: row["dice"], default=None)
-    if args.json:
+    if as_json:
         print(json.dumps({"run": str(result.run), "finished": result.finished, "best": best}, indent=2))
     elif best:
         print(
             f"best validation Dice {best['dice']:.4f} in epoch {int(best['epoch'])}: {result.run / 'best.safetensors'}"
         )
-    if result.finished:
-        return 0
-    print(f"stopped before the last epoch; continue with: {resume_command(result.run)}", file=sys.stderr)
-    return 130
+    if not result.finished:
+        print(f"stopped before the last epoch; continue with: {resume_command(result.run)}", file=sys.stderr)
 
 
 def _pair(text: str) -> tuple[str, Any]:

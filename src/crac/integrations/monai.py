@@ -195,7 +195,9 @@ class CalibrationMetric(CumulativeIterationMetric):  # type: ignore[misc]
             meter.update(labels=labels[item : item + 1], **image)
             values.append(getattr(meter.compute(), self.metric))
             self.meter.merge(meter)
-        return torch.tensor(values, dtype=torch.float64).unsqueeze(1)
+        # On the device of the scores, where MONAI gathers over ranks.
+        dtype = torch.float32 if scores.device.type == "mps" else torch.float64
+        return torch.tensor(values, dtype=dtype, device=scores.device).unsqueeze(1)
 
     def aggregate(self) -> Tensor:
         """The number asked for; NaN if no voxel was counted."""

@@ -16,7 +16,7 @@ from crac.training.config import TrainConfig
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
-__all__ = ["memory_format", "numerics", "start_fabric"]
+__all__ = ["is_first", "memory_format", "numerics", "start_fabric"]
 
 PRECISION = {"fp32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
@@ -54,6 +54,17 @@ def start_fabric(config: TrainConfig) -> Fabric:
         )
         fabric.launch()
     return fabric
+
+
+def is_first() -> bool:
+    """Whether this process is the only one, or the one of several that reports how the training ended.
+
+    Fabric kills the first process as soon as it sees another leave with an error, so only the first may do so when all
+    know of it.
+    """
+    from lightning.fabric.utilities.rank_zero import rank_zero_only
+
+    return bool(rank_zero_only.rank == 0)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -62,7 +63,7 @@ class MLflow:
 
 
 class Log:
-    """A training as people watch it: a live bar on a terminal, one line an epoch elsewhere.
+    """A training as people watch it, on stderr: a live bar on a terminal, one line an epoch elsewhere.
 
     Args:
         folder: Of the run.
@@ -88,13 +89,15 @@ class Log:
     def __enter__(self) -> Self:
         if self._active:
             progress = require("rich.progress")
+            console = require("rich.console").Console(stderr=True)
             self._live = progress.Progress(
                 progress.TextColumn("{task.description}"),
                 progress.BarColumn(),
                 progress.MofNCompleteColumn(),
                 progress.TimeElapsedColumn(),
                 progress.TimeRemainingColumn(),
-                disable=not require("rich.console").Console().is_terminal,
+                console=console,
+                disable=not console.is_terminal,
             )
             self._live.start()
             self._whole = self._live.add_task("epochs", total=self._epochs, completed=self._start)
@@ -124,7 +127,7 @@ class Log:
             sink.row(number, row)
         line = describe_epoch(number, self._epochs, row)
         if self._live.disable:
-            print(line, flush=True)
+            print(line, file=sys.stderr, flush=True)
             return
         self._live.console.print(line, highlight=False)
         self._live.update(self._whole, completed=number)

@@ -113,7 +113,7 @@ def _go_on(fabric: Fabric, run: RunFolder, config: TrainConfig, store: Store, sp
 
 
 def _on_first(fabric: Fabric, action: Callable[[], object]) -> None:
-    """Do something on one process only; if it fails, it fails on all, so that none waits for the others."""
+    """Do something on one process only; if it fails, the others leave without a word, so that none waits."""
     problem = None
     if fabric.is_global_zero:
         try:
@@ -122,7 +122,7 @@ def _on_first(fabric: Fabric, action: Callable[[], object]) -> None:
             problem = error
     problem = fabric.broadcast(problem)
     if problem is not None:
-        raise problem
+        raise problem if fabric.is_global_zero else SystemExit(0)
 
 
 @contextlib.contextmanager
