@@ -92,6 +92,8 @@ def test_maps_overlay_their_input_in_simpleitk(name: str, dims: int, tmp_path: P
     assert maps["probabilities"].GetSize() == (*image.GetSize(), 2)
     assert maps["probabilities"].GetSpacing()[:3] == image.GetSpacing()
     assert maps["probabilities"].GetOrigin()[:3] == image.GetOrigin()
+    turned = np.reshape(maps["probabilities"].GetDirection(), (4, 4))[:3, :3]
+    np.testing.assert_array_equal(turned.ravel(), image.GetDirection())
 
     arrays = {kind: sitk.GetArrayFromImage(value) for kind, value in maps.items()}
     bright, label = sitk.GetArrayFromImage(image) > 0.5, arrays["label"].astype(bool)

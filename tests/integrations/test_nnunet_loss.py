@@ -146,6 +146,9 @@ def test_check_names_every_missing_piece(monkeypatch, tmp_path: Path, capsys) ->
     assert f"nnUNet_preprocessed={tmp_path / 'nowhere'} is not a folder" in said
     assert 'nnUNet_extTrainer lacks the trainers; run: export nnUNet_extTrainer="$(crac nnunet path)"' in said
     assert "nnUNet_results" not in said
+    monkeypatch.setenv("nnUNet_extTrainer", str(tmp_path))  # somebody's own trainers are not lost
+    assert main(["nnunet", "check"]) == 2
+    assert 'export nnUNet_extTrainer="$(crac nnunet path):$nnUNet_extTrainer"' in capsys.readouterr().err
     assert main(["nnunet", "check", "--json"]) == 2
     report = json.loads(capsys.readouterr().out)
     assert report["ok"] is False

@@ -125,7 +125,9 @@ class MultiplierHandler:
 
     def __init__(self, loss: MonaiLoss) -> None:
         if not isinstance(loss, MonaiLoss):
-            raise InputError(f"loss must be a MonaiLoss; got {type(loss).__name__}")
+            raise InputError(
+                f"loss must be a MonaiLoss, also where a DeepSupervisionLoss is around it; got {type(loss).__name__}"
+            )
         self.loss = loss
 
     def attach(self, engine: Any) -> None:

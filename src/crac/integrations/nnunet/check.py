@@ -7,6 +7,7 @@ import importlib
 import importlib.metadata
 import io
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,7 +31,8 @@ def problems() -> list[str]:
             found.append(f"{name}={folder} is not a folder; run: mkdir -p {folder}")
     listed = [Path(entry).resolve() for entry in os.environ.get(VARIABLE, "").split(os.pathsep) if entry]
     if trainers_folder().resolve() not in listed:
-        found.append(f'{VARIABLE} lacks the trainers; run: export {VARIABLE}="$(crac nnunet path)"')
+        others = f"{os.pathsep}${VARIABLE}" if listed else ""
+        found.append(f'{VARIABLE} lacks the trainers; run: export {VARIABLE}="$(crac nnunet path){others}"')
         return found + _nnunet_problems(())
     return found + _nnunet_problems(TRAINERS)
 
@@ -40,7 +42,7 @@ def _nnunet_problems(trainers: Sequence[str]) -> list[str]:
         version = importlib.metadata.version("nnunetv2")
     except importlib.metadata.PackageNotFoundError:
         return ["nnunetv2 is not installed; run: pip install 'crac[nnunet]'"]
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < OLDEST:
         wanted = ".".join(map(str, OLDEST))
         return [f"nnunetv2 {version} is older than {wanted}; run: pip install --upgrade 'nnunetv2>={wanted}'"]
     # nnU-Net prints what it searches; that is not part of the answer.
