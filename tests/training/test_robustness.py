@@ -153,6 +153,7 @@ def test_out_of_memory_says_what_to_lower(small: Any, tmp_path: Path) -> None:
             train(small(width=300), tmp_path / "run")
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert not list(tmp_path.iterdir())  # the same --out can be used with smaller settings
 
 
 def edit(run: Path, **settings: Any) -> None:

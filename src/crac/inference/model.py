@@ -112,7 +112,7 @@ class Model:
                 raise InputError(f"spacing is read from the file {image}; it can only be given with an array")
             volume = read_image(Path(image))
             return self.predict_volume(volume.array, volume.affine, str(image))
-        if spacing is None or len(spacing) != 3 or min(spacing) <= 0:
+        if spacing is None or len(spacing) != 3 or not all(0 < side < np.inf for side in spacing):
             raise InputError(f"spacing must be three positive numbers, in millimetres along X, Y, Z; got {spacing!r}")
         array = np.asarray(image, dtype=np.float32)
         array = array[None] if array.ndim == 3 else array

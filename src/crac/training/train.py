@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +67,7 @@ def train(config: TrainConfig, out: str | Path) -> Result:
         require(logger)
     fabric = start_fabric(config)
     _on_first(fabric, lambda: RunFolder.create(out, config, split))
-    return _go_on(fabric, RunFolder(out), config, store, split)
+    return _go_on(fabric, RunFolder(out), config, store, split, fresh=True)
 
 
 def resume(run: str | Path) -> Result:
@@ -97,10 +98,13 @@ def _data(config: TrainConfig) -> tuple[Store, Split]:
     return store, split
 
 
-def _go_on(fabric: Fabric, run: RunFolder, config: TrainConfig, store: Store, split: Split) -> Result:
+def _go_on(
+    fabric: Fabric, run: RunFolder, config: TrainConfig, store: Store, split: Split, fresh: bool = False
+) -> Result:
     with contextlib.ExitStack() as stack:
         stack.enter_context(numerics(config))
         _on_first(fabric, lambda: stack.enter_context(run.lock()))
+        stack.enter_context(_leaving_nothing(run, fresh and fabric.is_global_zero))
         stop = stack.enter_context(Interrupt())
         stack.enter_context(_explained(config, run))
         task, state = prepare_task(fabric, config, store, split, run)
@@ -123,6 +127,17 @@ def _on_first(fabric: Fabric, action: Callable[[], object]) -> None:
     problem = fabric.broadcast(problem)
     if problem is not None:
         raise problem if fabric.is_global_zero else SystemExit(0)
+
+
+@contextlib.contextmanager
+def _leaving_nothing(run: RunFolder, fresh: bool) -> Iterator[None]:
+    """Remove a new run that bad input ends before anything was learned, so that its name can be used again."""
+    try:
+        yield
+    except InputError:
+        if fresh and not run.last.exists() and not run.best.exists():
+            shutil.rmtree(run.path, ignore_errors=True)
+        raise
 
 
 @contextlib.contextmanager
