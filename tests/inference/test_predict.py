@@ -219,6 +219,9 @@ def test_a_broken_image_does_not_stop_the_others(tmp_path: Path) -> None:
         predict_images(threshold_model(RECIPES["stored"]), images, tmp_path / "out")
     assert "b.nii.gz" in caught.value.problems[0]
     assert len(list((tmp_path / "out").iterdir())) == 8
+    with pytest.raises(ProblemsError, match="0 of 1 images were segmented"):
+        predict_images(threshold_model(RECIPES["stored"]), images[1:2], tmp_path / "none")
+    assert not (tmp_path / "none").exists()
     with pytest.raises(InputError, match="--out must not be the folder of an input"):
         predict_images(threshold_model(RECIPES["stored"]), images, tmp_path / "in")
 
@@ -375,6 +378,8 @@ def test_maps_can_be_audited_on_the_original_grid(run: Path, store: Store, tmp_p
         (["evaluate", "RUN", "--out", "out", "--data", "nowhere"], "nowhere is not a prepared store"),
         (["evaluate", "--out", "out"], "give either RUN, or both --probabilities and --labels"),
         (["evaluate", "RUN", "--labels", "x", "--out", "out"], "give either RUN"),
+        (["evaluate", "RUN", "--class-names", "x", "y", "--out", "out"], "--class-names goes with --probabilities"),
+        (["evaluate", "--probabilities", "x", "--labels", "x", "--split", "test", "--out", "out"], "go with RUN"),
     ],
 )
 def test_bad_input_is_one_sentence(

@@ -87,6 +87,10 @@ def run(args: argparse.Namespace) -> int:
 
     if (args.model is None) == (args.probabilities is None) or (args.probabilities is None) != (args.labels is None):
         raise InputError("give either RUN, or both --probabilities and --labels")
+    if args.model is not None and args.class_names:
+        raise InputError("--class-names goes with --probabilities; RUN knows its classes")
+    if args.model is None and (args.split or args.data):
+        raise InputError("--split and --data go with RUN; --probabilities are measured on every label file")
     if args.out.exists() and not args.out.is_dir():
         raise InputError(f"--out must be a folder or not exist yet; {args.out} is a file")
     given = {"masks": args.mask, "bins": args.bins, "hd95": args.hd95, "tolerance": args.tolerance}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -87,6 +88,7 @@ def predict_images(
     Raises:
         ProblemsError: The images that could not be segmented, when all others are done.
     """
+    made = not out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -103,6 +105,9 @@ def predict_images(
         except InputError as error:
             problems.append(str(error))
     if problems:
+        if made and not written:
+            with contextlib.suppress(OSError):
+                out.rmdir()
         raise ProblemsError(f"{len(written) // 4} of {len(images)} images were segmented", problems)
     return written
 
