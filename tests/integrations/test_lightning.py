@@ -140,6 +140,11 @@ def test_a_module_without_multipliers_is_told_so(tmp_path: Path) -> None:
         trainer(tmp_path, 1).fit(Segmenter(torch.nn.CrossEntropyLoss()), batches(), batches())
 
 
+def test_a_fit_without_validation_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="learns from validation batches and there are none"):
+        trainer(tmp_path, 1).fit(Segmenter(), batches())
+
+
 def test_a_validation_step_that_never_calls_the_loss_is_told_so(tmp_path: Path) -> None:
     class Silent(Segmenter):
         def validation_step(self, batch, _):

@@ -35,12 +35,17 @@ class MultiplierCallback(Callback):  # type: ignore[misc]
         self._hooks: list[RemovableHandle] = []
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Find the losses, so that a script without one stops before it has trained for nothing."""
+        """Find the losses; a script without one, or without validation, stops before it has trained for nothing."""
         self._losses = [module for module in pl_module.modules() if isinstance(module, Multipliers)]
         if not self._losses:
             raise InputError(
                 f"MultiplierCallback found no loss with multipliers in {type(pl_module).__name__}; "
                 "assign one in its __init__, e.g. self.loss = crac.CRaCLoss(num_classes=4)"
+            )
+        if not trainer.enable_validation:
+            raise InputError(
+                "MultiplierCallback learns from validation batches and there are none: give fit a validation "
+                f"dataloader, and {type(pl_module).__name__} a validation_step"
             )
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
