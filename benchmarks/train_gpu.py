@@ -75,7 +75,7 @@ def breakdown(classes: int) -> dict[str, float]:
         ("fp32", torch.float32, False),
         ("bf16 channels-last compiled", torch.bfloat16, True),
     ):
-        torch.backends.cudnn.allow_tf32 = compiled
+        torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = compiled, True
         network = BACKBONES["unet"](1, classes, 2, 32).to(device)
         images = torch.rand(16, 1, 192, 192, device=device)
         if compiled:
