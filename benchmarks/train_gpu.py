@@ -47,6 +47,7 @@ def run(name: str, settings: dict[str, Any], data: Path, epochs: int, seed: int)
         seconds = [row["seconds"] for row in result.history]
         steady = statistics.median(seconds[2:])
         scores = evaluate_run(out, crac.load(out), data=data).per_volume()
+    torch.compiler.reset()  # else the next run is given kernels for batches of any size, which are slower
     test = {name: scores[key]["mean"] for name, key in SCORES.items()}
     training = statistics.mean(seconds[2:]) * len(seconds)  # with the checkpoints that were written
     one_off = whole - training
