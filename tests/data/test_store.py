@@ -33,6 +33,13 @@ def test_reading(cardiac_store: Store) -> None:
             read("nobody")
 
 
+def test_moments_of_some_cases(cardiac_store: Store) -> None:
+    chosen = list(cardiac_store.cases)[:3]
+    voxels = np.concatenate([cardiac_store.image(name).astype(np.float64).ravel() for name in chosen])
+    mean, deviation = cardiac_store.moments(chosen)
+    np.testing.assert_allclose([mean, deviation], [[voxels.mean()], [voxels.std()]], rtol=1e-12)
+
+
 def test_restoring(cardiac_store: Store) -> None:
     for name, case in cardiac_store.cases.items():
         original = cardiac_store.original_label(name)

@@ -39,6 +39,20 @@ def test_per_volume_is_the_mean_of_volumes_and_pooled_is_the_meter_of_all():
     assert np.mean(single) != pytest.approx(meter.compute().ece, abs=1e-9)
 
 
+def test_threads_measure_the_same_in_the_same_order():
+    protocol = Protocol(["background", "a", "b"])
+    volumes = [prediction(str(number), (3 + number % 4, 20, 24), seed=number) for number in range(20)]
+    expected, found = (evaluate(iter(volumes), protocol, on_gpu) for on_gpu in (False, True))
+    assert found.rows == expected.rows
+    assert found.summary() == expected.summary()
+
+
+def test_threads_hand_an_error_on():
+    volumes = [prediction("good"), prediction("bad")._replace(labels=torch.zeros(1, 2, 3))]
+    with pytest.raises((InputError, ValueError, IndexError)):
+        evaluate(iter(volumes), Protocol(["background", "a", "b"]), on_gpu=True)
+
+
 def test_rows_hold_the_public_functions_values():
     volume = prediction("one")
     protocol = Protocol(["background", "a", "b"], hd95="directed_max", unit="voxel", empty="zero", tolerance=2)

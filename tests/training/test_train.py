@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +18,7 @@ from crac.errors import InputError
 from crac.inference.card import ModelCard
 from crac.training import TrainConfig, resume, train
 from crac.training.checkpoint import Checkpoint, load_tensors
+from crac.training.run import RunFolder
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -56,6 +58,14 @@ def test_the_outer_step_is_the_validation_set_seen_by_the_trained_network(
     row = train(small(epochs=1), tmp_path / "again").history[-1]
     assert row["lambda_inner_liver"] == saved["lambda_"][0, 1]
     assert row["lambda_outer_pancreas"] == saved["lambda_"][1, 4]
+
+
+def test_the_network_knows_the_intensities_of_the_training_set_alone(small: Any, tmp_path: Path, store: Store) -> None:
+    result = train(small(), tmp_path / "run")
+    mean, deviation = store.moments(RunFolder(result.run).split().train)
+    network = Checkpoint.load(RunFolder(result.run).best).part("network")
+    np.testing.assert_allclose(network["mean"], mean, rtol=1e-6)
+    np.testing.assert_allclose(network["deviation"], deviation, rtol=1e-6)
 
 
 def test_best_is_the_epoch_with_the_highest_dice_and_scores_are_right(small: Any, tmp_path: Path, store: Store) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from crac.data import Store
 from crac.inference.model import Model
 from crac.inference.volume import sliding_window
-from crac.metrics.protocol import Evaluation, Prediction, Protocol, measure
+from crac.metrics.protocol import Evaluation, Prediction, Protocol, measure_all
 
 __all__ = ["Measurement", "measure_volumes", "paper_protocol", "volume_logits"]
 
@@ -99,11 +99,11 @@ def measure_volumes(
     evaluation = Evaluation(protocol)
     winning, other = np.zeros(LOGIT_BINS, dtype=np.int64), np.zeros(LOGIT_BINS, dtype=np.int64)
     kept: dict[str, tuple[float, dict[str, NDArray[Any]]]] = {}
-    for name, raw, labels in volume_logits(model, store, cases):
-        logits = raw / temperature
-        measured = measure(
-            Prediction(name, logits, labels, store.cases[name].prepared_spacing, from_logits=True), protocol
-        )
+    volumes = (
+        Prediction(name, logits / temperature, labels, store.cases[name].prepared_spacing, from_logits=True)
+        for name, logits, labels in volume_logits(model, store, cases)
+    )
+    for (name, logits, labels, *_), measured in measure_all(volumes, protocol, on_gpu=model.device.type == "cuda"):
         evaluation.add(measured)
         ordered = logits[:, labels > 0].sort(0, descending=True).values
         winning += _histogram(ordered[:1])

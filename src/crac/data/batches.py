@@ -124,9 +124,14 @@ class Batches:
         # One number in 0..1 an axis and sample, drawn for all: a patch does not depend on rank or batch size.
         places = generator.random((len(self._samples), self.dims)) if self.random_patches else None
         share = self._share(order)
+        rows = None if self._stacked is None else torch.from_numpy(share).to(self._stacked[0].device)
         for number in range(len(self)):
-            chosen = share[number * self.batch_size : (number + 1) * self.batch_size]
-            images, labels = self._gather(chosen, places)
+            part = slice(number * self.batch_size, (number + 1) * self.batch_size)
+            chosen = share[part]
+            if self._stacked is None or rows is None:
+                images, labels = self._gather(chosen, places)
+            else:  # all indices are on the device since the epoch began: it is not waited for
+                images, labels = (whole.index_select(0, rows[part]) for whole in self._stacked)
             images = images.to(self.device).float()
             labels = labels.to(self.device).long()
             if self.augment is not None:
@@ -140,10 +145,6 @@ class Batches:
         return order[self.rank :: self.world_size]
 
     def _gather(self, chosen: np.ndarray[Any, Any], places: np.ndarray[Any, Any] | None) -> tuple[Tensor, Tensor]:
-        if self._stacked is not None:
-            images, labels = self._stacked
-            index = torch.from_numpy(chosen).to(images.device)
-            return images.index_select(0, index), labels.index_select(0, index)
         device = next(iter(self._cached.values()))[0].device if self._cached else torch.device("cpu")
         images = torch.zeros((len(chosen), self.store.channels, *self.size), dtype=torch.float16, device=device)
         labels = torch.zeros((len(chosen), *self.size), dtype=torch.uint8, device=device)

@@ -23,7 +23,7 @@ from crac.data.files import write_text
 from crac.data.inspection import Inspection, inspect_case
 from crac.data.parallel import Workers
 from crac.data.recipe import Intensity, Recipe
-from crac.data.recipes import acdc_recipe, change_recipe, flare_recipe, spacing_recipe
+from crac.data.recipes import MR_INTENSITY, acdc_recipe, change_recipe, flare_recipe, spacing_recipe
 from crac.data.sources import SOURCES, RawCase, Source
 from crac.data.store import FORMAT, Case, Manifest, Store
 from crac.data.work import FINGERPRINT, RECORDS, prepare_case
@@ -149,7 +149,7 @@ def _choose_recipe(layout: str, source: Source, found: list[Inspection], dims: L
             low, high = np.median([inspection.foreground_range[channel] for inspection in found], axis=0)
             intensity.append(Intensity(method="window", low=float(low), high=float(max(high, low + 1))))
         else:
-            intensity.append(Intensity(method="percentile", low=0.5, high=99.5))
+            intensity.append(MR_INTENSITY)
     spacings = np.array([inspection.canonical_spacing for inspection in found])
     return spacing_recipe(spacings, tuple(intensity), dims)
 

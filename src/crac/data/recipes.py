@@ -13,17 +13,24 @@ from crac.data.files import describe
 from crac.data.recipe import Intensity, Recipe
 from crac.errors import InputError
 
-__all__ = ["acdc_recipe", "change_recipe", "flare_recipe", "spacing_recipe"]
+__all__ = ["MR_INTENSITY", "acdc_recipe", "change_recipe", "flare_recipe", "spacing_recipe"]
+
+
+MR_INTENSITY = Intensity(method="percentile", low=0.5, high=99.5)
+"""Magnetic resonance has no units, and a few bright voxels."""
 
 
 def acdc_recipe() -> Recipe:
-    """The paper's for ACDC: slices as stored, resized to 224×224, the centre 192×192, min-max intensity."""
+    """The paper's for ACDC: slices as stored, resized to 224×224, the centre 192×192.
+
+    The paper does not say how intensities are scaled; ours are as for all MR images.
+    """
     return Recipe(
         name="acdc",
         orientation="stored",
         size=(None, 224, 224),
         crop=(None, 192, 192),
-        intensity=(Intensity(method="percentile", low=0, high=100),),
+        intensity=(MR_INTENSITY,),
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -218,6 +219,17 @@ class Store:
     def label(self, name: str) -> NDArray[np.uint8]:
         """A case's label, memory-mapped, ``(D, H, W)``."""
         return self._map(self._case(name).name, LABEL)
+
+    def moments(self, cases: Iterable[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and standard deviation of each channel ``(C,)`` over all voxels of these cases."""
+        voxels, total, squares = 0, np.zeros(self.channels), np.zeros(self.channels)
+        for name in cases:
+            channels = self.image(name).reshape(self.channels, -1).astype(np.float64)
+            voxels += channels.shape[1]
+            total += channels.sum(axis=1)
+            squares += np.square(channels).sum(axis=1)
+        mean = total / voxels
+        return mean, np.sqrt(np.maximum(squares / voxels - mean**2, 0))
 
     def original_label(self, name: str) -> NDArray[np.uint8]:
         """A case's class indices on the input's own grid, ``(X, Y, Z)``."""

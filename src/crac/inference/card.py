@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ValidationError
-from torch import nn
 
 from crac.data import Recipe, Store
 from crac.data.recipe import Strict
 from crac.errors import InputError
-from crac.networks import build_network
+from crac.networks import Framed, build_network
 
 __all__ = ["ModelCard"]
 
@@ -68,7 +67,7 @@ class ModelCard(Strict):
             where = ".".join(map(str, ("model", *first["loc"])))
             raise InputError(f"{path} does not say what model it holds: {where}: {first['msg']}") from error
 
-    def build(self) -> nn.Module:
+    def build(self) -> Framed:
         """The network, with fresh weights."""
         return build_network(self.backbone, len(self.channel_names), len(self.class_names), self.dims, self.width)
 

@@ -51,9 +51,8 @@ def evaluate_run(
     if not names:
         raise InputError(f"{folder.path / 'split.json'}: the {split} part is empty")
     chosen = {"unit": "voxel", "empty": "zero", "slice_axis": 0 if model.card.dims == 2 else None, **protocol}
-    return evaluate(
-        predictions(model, store, track(names, "measuring", len(names))), Protocol(store.class_names, **chosen)
-    )
+    volumes = predictions(model, store, track(names, "measuring", len(names)))
+    return evaluate(volumes, Protocol(store.class_names, **chosen), on_gpu=model.device.type == "cuda")
 
 
 def predictions(model: Model, store: Store, names: Iterable[str]) -> Iterator[Prediction]:

@@ -7,7 +7,10 @@ always under their names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -20,11 +23,12 @@ from crac.metrics.calibration import MASKS, CalibrationMeter, Mask
 from crac.metrics.results import CalibrationResult
 from crac.metrics.segmentation import Definition, Empty, dice, surface_scores
 
-__all__ = ["Evaluation", "Measured", "Prediction", "Protocol", "evaluate", "measure"]
+__all__ = ["Evaluation", "Measured", "Prediction", "Protocol", "evaluate", "measure", "measure_all"]
 
 SEGMENTATION = ("dsc", "hd95", "asd", "surface_dice")
 CALIBRATION = ("ece", "mce", "ace", "cece", "tace", "tace_adaptive", "nll", "brier", "gap")
 BY_REGION = ("ece", "gap")
+MOST_THREADS = 8
 
 
 @dataclass(frozen=True)
@@ -185,12 +189,38 @@ class Evaluation:
         }
 
 
-def evaluate(predictions: Iterable[Prediction], protocol: Protocol) -> Evaluation:
-    """Measure volumes one after the other; only one is held at a time if ``predictions`` is lazy."""
+def evaluate(predictions: Iterable[Prediction], protocol: Protocol, on_gpu: bool = False) -> Evaluation:
+    """Measure volumes, see :func:`measure_all`."""
     evaluation = Evaluation(protocol)
-    for prediction in predictions:
-        evaluation.add(measure(prediction, protocol))
+    for _, measured in measure_all(predictions, protocol, on_gpu):
+        evaluation.add(measured)
     return evaluation
+
+
+def measure_all(
+    predictions: Iterable[Prediction], protocol: Protocol, on_gpu: bool = False
+) -> Iterator[tuple[Prediction, Measured]]:
+    """Measure volumes in their order; if ``predictions`` is lazy, few are held at a time.
+
+    Args:
+        predictions: The volumes.
+        protocol: How to measure.
+        on_gpu: Predictions come from a GPU: measure in threads of the CPU while it makes the next ones. Otherwise one
+            volume is held at a time.
+    """
+    if not on_gpu:
+        yield from ((prediction, measure(prediction, protocol)) for prediction in predictions)
+        return
+    waiting: deque[tuple[Prediction, Future[Measured]]] = deque()
+    threads = min(os.cpu_count() or 1, MOST_THREADS)
+    with ThreadPoolExecutor(threads) as pool:
+        for prediction in predictions:
+            waiting.append((prediction, pool.submit(measure, prediction, protocol)))
+            if len(waiting) > threads:
+                first, result = waiting.popleft()
+                yield first, result.result()
+        for first, result in waiting:
+            yield first, result.result()
 
 
 def _mean(values: Sequence[float]) -> float:

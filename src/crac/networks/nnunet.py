@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crac.errors import require
-from crac.networks.padding import Padded
+from crac.networks.frame import Framed
 
 __all__ = ["build_nnunet"]
 
@@ -11,7 +11,7 @@ LEVELS = 6
 MOST_FILTERS = {2: 512, 3: 320}
 
 
-def build_nnunet(channels: int, num_classes: int, dims: int = 2, width: int = 32) -> Padded:
+def build_nnunet(channels: int, num_classes: int, dims: int = 2, width: int = 32) -> Framed:
     """MONAI's ``DynUNet`` with six levels, residual blocks and no deep supervision, for images of any size.
 
     Args:
@@ -34,4 +34,4 @@ def build_nnunet(channels: int, num_classes: int, dims: int = 2, width: int = 32
         res_block=True,
         deep_supervision=False,
     )
-    return Padded(network, stride=2 ** (LEVELS - 1))
+    return Framed(network, channels, stride=2 ** (LEVELS - 1))

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torch import nn
-
 from crac.errors import InputError, one_of
+from crac.networks.frame import Framed
 from crac.networks.nnunet import build_nnunet
 from crac.networks.unet import build_unet
 
 __all__ = ["BACKBONES", "build_network"]
 
-BACKBONES: dict[str, Callable[[int, int, int, int], nn.Module]] = {"unet": build_unet, "nnunet": build_nnunet}
+BACKBONES: dict[str, Callable[[int, int, int, int], Framed]] = {"unet": build_unet, "nnunet": build_nnunet}
 """Short name -> function of (channels, num_classes, dims, width)."""
 
 
-def build_network(backbone: str, channels: int, num_classes: int, dims: int = 2, width: int = 32) -> nn.Module:
+def build_network(backbone: str, channels: int, num_classes: int, dims: int = 2, width: int = 32) -> Framed:
     """Make a backbone by its short name.
 
     Args:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crac.networks.padding import Padded
+from crac.networks.frame import Framed
 
 __all__ = ["UNet", "build_unet"]
 
@@ -68,9 +68,11 @@ def upsample(features: Tensor, factor: int) -> Tensor:
     batch, channels, *size = features.shape
     spread = features.reshape(batch, channels, *(side for length in size for side in (length, 1)))
     spread = spread.expand(batch, channels, *(side for length in size for side in (length, factor)))
-    return spread.reshape(batch, channels, *(length * factor for length in size))
+    upsampled = spread.reshape(batch, channels, *(length * factor for length in size))
+    layout = {2: torch.channels_last, 3: torch.channels_last_3d}[len(size)]
+    return upsampled.contiguous(memory_format=layout) if features.is_contiguous(memory_format=layout) else upsampled
 
 
-def build_unet(channels: int, num_classes: int, dims: int = 2, width: int = 32) -> Padded:
+def build_unet(channels: int, num_classes: int, dims: int = 2, width: int = 32) -> Framed:
     """A :class:`UNet` for images of any size."""
-    return Padded(UNet(channels, num_classes, dims, width), stride=32)
+    return Framed(UNet(channels, num_classes, dims, width), channels, stride=32)

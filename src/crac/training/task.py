@@ -162,6 +162,8 @@ def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split
     state = State(network, loss, optimizer, fabric.strategy.precision)
     if run.last.exists():
         state.restore(Checkpoint.load(run.last), run.last)
+    else:
+        network.standardise(*map(torch.from_numpy, store.moments(split.train)))
     whole = sliding_window(fabric_network, card.patch_size) if card.dims == 3 else fabric_network
 
     def observe() -> dict[str, float]:

@@ -1,0 +1,54 @@
+"""What a network needs around it: images of one scale and of a size it can halve several times."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+__all__ = ["Framed"]
+
+
+class Framed(nn.Module):
+    """A network whose input is padded with zeros to whole strides and standardised, and whose output is cropped back.
+
+    A network without normalisation learns badly from images of small contrast, so the intensities are brought to mean 0
+    and standard deviation 1 of the training set. Both numbers are saved with the weights.
+
+    Args:
+        network: Maps ``(B, C, *S)`` to ``(B, K, *S)`` for sizes ``S`` that are multiples of ``stride``.
+        channels: ``C``.
+        stride: What the network divides each side by on its way down.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, network: nn.Module, channels: int, stride: int) -> None:
+        super().__init__()
+        self.network = network
+        self.stride = stride
+        self.register_buffer("mean", torch.zeros(channels))
+        self.register_buffer("deviation", torch.ones(channels))
+
+    def standardise(self, mean: Tensor, deviation: Tensor) -> None:
+        """Take over the statistics of a training set, ``(C,)`` each; a channel that never varies is only shifted."""
+        self.mean.copy_(mean)
+        self.deviation.copy_(torch.where(deviation > 0, deviation, 1.0))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits ``(B, K, *S)`` of images ``(B, C, *S)``."""
+        size = images.shape[2:]
+        padded = [-(-side // self.stride) * self.stride for side in size]
+        if all(side == self.stride for side in padded):
+            padded[-1] += self.stride  # a single pixel at the bottom has no statistics to normalise by
+        before = [(whole - side) // 2 for whole, side in zip(padded, size, strict=True)]
+        after = [whole - side - left for whole, side, left in zip(padded, size, before, strict=True)]
+        pads = [amount for pair in zip(reversed(before), reversed(after), strict=True) for amount in pair]
+        if any(pads):
+            images = F.pad(images, pads)
+        mean, deviation = (values.view(-1, *[1] * len(size)) for values in (self.mean, self.deviation))
+        logits: Tensor = self.network((images - mean) / deviation)
+        for axis, (left, side) in enumerate(zip(before, size, strict=True), start=2):
+            logits = logits.narrow(axis, left, side)
+        return logits
