@@ -39,8 +39,9 @@ def test_two_gloo_processes_agree_with_one(small: Any, tmp_path: Path) -> None:
     for row, other in zip(alone.history, history, strict=True):
         for name in ("train_loss", "validation_loss"):
             assert other[name] == pytest.approx(row[name], rel=1e-5), name
-        assert other["ece"] == pytest.approx(row["ece"], abs=1e-4)
-        assert other["dice"] == pytest.approx(row["dice"], abs=2e-3)
+        # Both are steps: one of the 690 voxels that crosses the edge of a bin, or another class, moves them so far.
+        assert other["ece"] == pytest.approx(row["ece"], abs=5e-3)
+        assert other["dice"] == pytest.approx(row["dice"], abs=5e-3)
     for name in ("lambda_", "rho", "previous"):
         torch.testing.assert_close(two.part("loss")[name], one.part("loss")[name], rtol=1e-4, atol=1e-7)
     assert two.part("network").keys() == one.part("network").keys()
