@@ -62,16 +62,21 @@ def test_errors_of_the_first_process_reach_all(small: Any, tmp_path: Path) -> No
 def test_a_signal_to_all_processes_leaves_a_run_to_resume(small: Any, tmp_path: Path) -> None:
     """Ctrl-C reaches every process; only the first says so, and Fabric finds no failed one to kill it for."""
     (tmp_path / "settings.yaml").write_text(small(devices=2, epochs=500, width=2).dump())
-    command = [sys.executable, "-m", "crac", "train", "--config", str(tmp_path / "settings.yaml")]
+    command = [sys.executable, "-m", "crac", "train", "--json", "--config", str(tmp_path / "settings.yaml")]
     process = subprocess.Popen(
-        [*command, "--out", str(tmp_path / "run")], stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*command, "--out", str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     for line in process.stderr:
         if line.startswith("epoch"):
             break
     os.killpg(process.pid, signal.SIGINT)
-    said = process.communicate(timeout=120)[1]
+    result, said = process.communicate(timeout=120)
     assert process.returncode == 130
+    assert json.loads(result)["finished"] is False
     assert said.count(f"continue with: crac train --resume {tmp_path / 'run'}") == 1
     assert 0 < Checkpoint.load(tmp_path / "run" / "last.safetensors").info["epoch"] < 500
     assert (tmp_path / "run" / "multipliers.png").exists()  # drawn last, when the other process has left

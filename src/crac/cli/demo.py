@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import sys
 from pathlib import Path
+
+from crac.errors import InputError
 
 EXAMPLE = """example:
   crac demo --out demo      then open demo/index.html
@@ -30,11 +34,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Run the demo and say where to look."""
-    import sys
-
+    if args.seed < 0:
+        raise InputError(f"--seed must be a whole number of at least 0; got {args.seed}")
     from crac.demo import DemoSettings, run_demo
     from crac.demo.page import verdict
 
-    found = run_demo(args.out, DemoSettings(seed=args.seed), lambda line: print(line, file=sys.stderr, flush=True))
+    with contextlib.redirect_stdout(sys.stderr):  # trainings show their epochs
+        found = run_demo(args.out, DemoSettings(seed=args.seed), lambda line: print(line, flush=True))
     print(json.dumps(found, indent=2) if args.json else verdict(found))
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from typing import TYPE_CHECKING, Any
@@ -94,10 +95,11 @@ def run(args: argparse.Namespace) -> int:
     if "method_options" in settings:
         settings["method_options"] = dict(_pair(text) for text in settings["method_options"])
     try:
-        if args.resume is not None:
-            result = resume(args.resume)
-        else:
-            result = train(TrainConfig.load(Path(args.config) if args.config else None, settings), args.out)
+        with contextlib.redirect_stdout(sys.stderr if args.json else sys.stdout):  # a machine wants nothing but JSON
+            if args.resume is not None:
+                result = resume(args.resume)
+            else:
+                result = train(TrainConfig.load(Path(args.config) if args.config else None, settings), args.out)
     except TrainingError as error:
         print(f"crac train: {error}", file=sys.stderr)
         return 1 if is_first() else 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -63,7 +62,7 @@ class MLflow:
 
 
 class Log:
-    """A training as people watch it, on stderr: a live bar on a terminal, one line an epoch elsewhere.
+    """A training as people watch it: a live bar on a terminal, one line an epoch elsewhere.
 
     Args:
         folder: Of the run.
@@ -89,15 +88,13 @@ class Log:
     def __enter__(self) -> Self:
         if self._active:
             progress = require("rich.progress")
-            console = require("rich.console").Console(stderr=True)
             self._live = progress.Progress(
                 progress.TextColumn("{task.description}"),
                 progress.BarColumn(),
                 progress.MofNCompleteColumn(),
                 progress.TimeElapsedColumn(),
                 progress.TimeRemainingColumn(),
-                console=console,
-                disable=not console.is_terminal,
+                disable=not require("rich.console").Console().is_terminal,
             )
             self._live.start()
             self._whole = self._live.add_task("epochs", total=self._epochs, completed=self._start)
@@ -127,7 +124,7 @@ class Log:
             sink.row(number, row)
         line = describe_epoch(number, self._epochs, row)
         if self._live.disable:
-            print(line, file=sys.stderr, flush=True)
+            print(line, flush=True)
             return
         self._live.console.print(line, highlight=False)
         self._live.update(self._whole, completed=number)
