@@ -69,8 +69,8 @@ def fused_loss(
     """One tile: its part of the loss into ``partials``, its gradient into ``gradient``; either may be ``None``.
 
     - ``regions``: ``uint8`` map ``(B, *S)``, contiguous; ``None`` for inner and outer by the patch itself.
-    - ``counter``, ``result``: if given, the program that ends last adds up ``partials`` into ``result``; ``counter`` is 0
-      before and after.
+    - ``counter``, ``result``: if given, the program that ends last adds up ``partials`` into ``result``; the counter is
+      0 before and after.
     - ``tallies``: what ``census`` counted; ``None`` when every pixel counts, and with the same weight.
     - ``upstream``: scalar the gradient is multiplied by, ``None`` for 1.
     - ``fit_weight``, ``penalty_weight``: weight of a pixel's cross-entropy, and of a pixel's and class's penalty; where
