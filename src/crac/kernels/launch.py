@@ -25,6 +25,8 @@ TILE = 512
 """Pixels of a tile: four for each thread of the four warps, so that ``float32`` moves in 16-byte pieces."""
 WARPS = 4
 WIDTHS = (128, 64, 32)
+FEW_PROGRAMS = 4096
+"""Up to this many, the last of them adds up what all found: another kernel would take longer to start."""
 CENSUS_PROGRAMS = 512
 CENSUS_BLOCK = 1024
 NARROW_FROM = 1 << 21
@@ -108,6 +110,8 @@ def evaluate(
         skip_unit,
     )
     partials = torch.empty(plan.programs, device=logits.device) if value else None
+    counter = _counter(logits) if value and plan.programs <= FEW_PROGRAMS else None
+    result = None if counter is None else torch.empty((), device=logits.device)
     tensors = (
         logits,
         labels,
@@ -119,11 +123,30 @@ def evaluate(
         tallies,
         upstream,
         partials,
+        counter,
+        result,
         gradient,
     )
     with _on(logits):
         start(fused_loss, plan, tensors)
-    return None if partials is None else partials.sum()
+    return partials.sum() if partials is not None and result is None else result
+
+
+def _counter(tensor: Tensor) -> Tensor | None:
+    """A zero that kernels of the current stream count up from and leave at zero.
+
+    None while a CUDA graph is recorded: its replays may run beside other streams.
+    """
+    if not tensor.is_cuda:
+        return _counter_of(tensor.device, 0)
+    if torch.cuda.is_current_stream_capturing():
+        return None
+    return _counter_of(tensor.device, torch.cuda.current_stream(tensor.device).cuda_stream)
+
+
+@lru_cache(maxsize=1024)
+def _counter_of(device: torch.device, stream: int) -> Tensor:
+    return torch.zeros(1, dtype=torch.int32, device=device)
 
 
 @lru_cache(maxsize=1024)

@@ -22,6 +22,8 @@ def fused_loss(
     tallies,
     upstream,
     partials,
+    counter,
+    result,
     gradient,
     depth,
     height,
@@ -67,6 +69,8 @@ def fused_loss(
     """One tile: its part of the loss into ``partials``, its gradient into ``gradient``; either may be ``None``.
 
     - ``regions``: ``uint8`` map ``(B, *S)``, contiguous; ``None`` for inner and outer by the patch itself.
+    - ``counter``, ``result``: if given, the program that ends last adds up ``partials`` into ``result``; the counter is
+      0 before and after.
     - ``tallies``: what ``census`` counted; ``None`` when every pixel counts, and with the same weight.
     - ``upstream``: scalar the gradient is multiplied by, ``None`` for 1.
     - ``fit_weight``, ``penalty_weight``: weight of a pixel's cross-entropy, and of a pixel's and class's penalty; where
@@ -228,3 +232,11 @@ def fused_loss(
         value = tl.where(is_class, value, float("nan"))
         program = tile + tl.num_programs(0) * (z + tl.num_programs(1) * b)
         tl.store(partials + program, tl.sum(tl.where(valid, value, 0.0), 0))
+        if counter is not None:
+            last = tl.num_programs(0) * tl.num_programs(1) * tl.num_programs(2) - 1
+            if tl.atomic_add(counter, 1, sem="acq_rel") == last:
+                sums = tl.zeros((LANES,), tl.float32)
+                for first in range(0, last + 1, LANES):
+                    sums += tl.load(partials + first + lane, mask=first + lane <= last, other=0.0, cache_modifier=".cg")
+                tl.store(result, tl.sum(sums, 0))
+                tl.store(counter, 0)
