@@ -44,7 +44,7 @@ def test_threads_measure_the_same_in_the_same_order():
     volumes = [prediction(str(number), (3 + number % 4, 20, 24), seed=number) for number in range(20)]
     expected, found = (evaluate(iter(volumes), protocol, on_gpu) for on_gpu in (False, True))
     assert found.rows == expected.rows
-    assert found.summary() == expected.summary()
+    assert str(found.summary()) == str(expected.summary())  # a bin without voxels holds NaN
 
 
 def test_threads_hand_an_error_on():
@@ -93,6 +93,7 @@ def test_a_column_without_values_is_shown_as_a_dash():
         ({"class_names": ["only"]}, "at least 2"),
         ({"class_names": ["a", "b"], "masks": ["some"]}, "label_foreground"),
         ({"class_names": ["a", "b"], "masks": []}, "masks"),
+        ({"class_names": ["a", "b"], "tolerance": -1}, "tolerance must be at least 0; got -1"),
     ],
 )
 def test_bad_protocols_are_refused(arguments, message):

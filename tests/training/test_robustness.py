@@ -124,6 +124,9 @@ def test_nan_names_step_cases_and_the_last_good_checkpoint(small: Any, tmp_path:
     assert all(value.isfinite().all() for value in good.part("network").values())
     with pytest.raises(TrainingError, match="no checkpoint was saved before"):
         train(small(learning_rate=1e30), tmp_path / "other")
+    # The last step of an epoch, whose own loss is still finite.
+    with pytest.raises(TrainingError, match=r"no longer answers with numbers after epoch 1, step 1; cases .*: \w"):
+        train(small(learning_rate=1e30, batch_size=1000), tmp_path / "last")
 
 
 def test_a_second_process_is_refused(small: Any, tmp_path: Path) -> None:

@@ -110,11 +110,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _say(result: Result, as_json: bool) -> None:
+    from crac.metrics.report import finite
     from crac.training.run import resume_command
 
     best = max(result.history, key=lambda row: row["dice"], default=None)
     if as_json:
-        print(json.dumps({"run": str(result.run), "finished": result.finished, "best": best}, indent=2))
+        print(json.dumps({"run": str(result.run), "finished": result.finished, "best": finite(best)}, indent=2))
     elif best:
         print(
             f"best validation Dice {best['dice']:.4f} in epoch {int(best['epoch'])}: {result.run / 'best.safetensors'}"

@@ -49,7 +49,8 @@ def run_demo(out: Path, settings: DemoSettings | None = None, say: Callable[[str
     models: dict[str, Model] = {}
     for number, method in enumerate(METHODS, start=2):
         step(number, f"training with {method} ({out / method})")
-        train(_config(out, settings, method), out / method)
+        if not train(_config(out, settings, method), out / method).finished:
+            raise KeyboardInterrupt
         models[method] = Model.load(out / method, checkpoint="last")
     step(4, "measuring both on held-out patients")
     for method in METHODS:

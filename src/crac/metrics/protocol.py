@@ -60,6 +60,8 @@ class Protocol:
     def __post_init__(self) -> None:
         if len(self.class_names) == 1 or len(set(self.class_names)) != len(self.class_names):
             raise InputError(f"class_names must be at least 2 different names; got {list(self.class_names)!r}")
+        if not self.tolerance >= 0:
+            raise InputError(f"tolerance must be at least 0; got {self.tolerance!r}")
         if not self.masks:
             raise one_of("masks", self.masks, MASKS)
         for mask in self.masks:

@@ -7,6 +7,7 @@ import time
 
 import torch
 
+from crac.errors import InputError
 from crac.training.config import TrainConfig
 from crac.training.interrupt import Interrupt
 from crac.training.log import Log
@@ -41,8 +42,7 @@ def fit(config: TrainConfig, task: Task, state: State, log: Log, stop: Interrupt
             task.save(state, epoch_finished=False)
             return False
         loss = epoch_loss(task, state)
-        scores = task.validate()
-        task.loss.update_multipliers()  # the outer step
+        scores = outer_iteration(task, state)
         row = {"epoch": state.epoch + 1, "learning_rate": config.rate(state.epoch), "train_loss": loss, **scores}
         before, start = start, time.perf_counter()  # writing the checkpoint counts to the next epoch
         state.finish_epoch({**row, **task.multipliers(), "seconds": start - before})
@@ -67,6 +67,19 @@ def inner_iteration(config: TrainConfig, task: Task, state: State, log: Log, sto
         log.step(state.step)
         if stop.requested and not task.distributed:
             return
+
+
+def outer_iteration(task: Task, state: State) -> dict[str, float]:
+    """The outer step on the multipliers, which learn from the validation set; returns the scores there."""
+    try:
+        scores = task.validate()
+        task.loss.update_multipliers()
+    except InputError as error:  # the data was checked when it was prepared, so it is the network that fails
+        raise DivergedError(
+            f"the network no longer answers with numbers after epoch {state.epoch + 1}, step {state.step}; "
+            f"cases of the batch: {', '.join(dict.fromkeys(state.names[-1])) if state.names else 'unknown'}"
+        ) from error
+    return scores
 
 
 def epoch_loss(task: Task, state: State) -> float:
