@@ -10,6 +10,7 @@ probability within 0.001 of 0 or 1, where equal-width cells would see one lump.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -41,9 +42,9 @@ class Scratch(NamedTuple):
         types = (torch.float32, torch.float64, torch.int32, torch.int32)
         return cls(*(torch.empty(values.shape, dtype=dtype, device=values.device) for dtype in types))
 
-    def first(self, number: int) -> Scratch:
-        """The part for the first ``number`` values."""
-        return Scratch(*(part[:number] for part in self))
+    def shaped(self, shape: Sequence[int]) -> Scratch:
+        """The beginning of it in another shape."""
+        return Scratch(*(part.view(-1)[: math.prod(shape)].view(shape) for part in self))
 
 
 class Cells:

@@ -13,7 +13,7 @@ from crac.functional.regions import region_map
 __all__ = ["Slab", "Voxels", "cut"]
 
 # Voxels; more would leave the cache, fewer would be mostly the planes that neighbouring slabs share.
-CPU_SLAB = 2**19
+CPU_SLAB = 2**20
 
 
 class Voxels(NamedTuple):
@@ -42,20 +42,28 @@ class Slab(NamedTuple):
     stop: int
     ignore_index: int | None
 
-    def voxels(self) -> Voxels:
-        """Its voxels with their regions."""
+    def voxels(self, compress: bool) -> Voxels:
+        """Its voxels with their regions.
+
+        Args:
+            compress: Return only those that count. It is cheaper than carrying the others along, but on a GPU it would
+                have to wait for their number.
+        """
         low, high = max(self.start - 1, 0), min(self.stop + 1, self.labels.shape[1])
         labels = self.labels[:, low:high]
         if self.ignore_index is None and self.scores.shape[1] <= 256:
             labels = labels.to(torch.uint8)  # finding regions is bound by memory
-        region = region_map(labels, ignore_index=self.ignore_index)[:, self.start - low : self.stop - low]
+        region = region_map(labels, ignore_index=self.ignore_index)[:, self.start - low : self.stop - low].reshape(-1)
         planes = slice(self.start, self.stop)
-        return Voxels(
-            self.scores[:, :, planes].transpose(0, 1).reshape(self.scores.shape[1], -1),
-            self.labels[:, planes].reshape(-1),
-            region.reshape(-1),
-            None if self.keep is None else self.keep[:, planes].reshape(-1),
-        )
+        scores = self.scores[:, :, planes].transpose(0, 1).reshape(self.scores.shape[1], -1)
+        labels = self.labels[:, planes].reshape(-1)
+        if self.keep is None:
+            return Voxels(scores, labels, region, None)
+        keep = self.keep[:, planes].reshape(-1)
+        if not compress:
+            return Voxels(scores, labels, region, keep)
+        kept = keep.nonzero().squeeze(1)
+        return Voxels(scores.index_select(1, kept), labels[kept], region[kept], None)
 
     @property
     def size(self) -> int:
