@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from crac.functional.regions import region_map
+from crac.functional.patches import pad
+from crac.functional.regions import bounds, mixed
 
 __all__ = ["Slab", "Voxels", "cut"]
 
@@ -49,11 +50,7 @@ class Slab(NamedTuple):
             compress: Return only those that count. It is cheaper than carrying the others along, but on a GPU it would
                 have to wait for their number.
         """
-        low, high = max(self.start - 1, 0), min(self.stop + 1, self.labels.shape[1])
-        labels = self.labels[:, low:high]
-        if self.ignore_index is None and self.scores.shape[1] <= 256:
-            labels = labels.to(torch.uint8)  # finding regions is bound by memory
-        region = region_map(labels, ignore_index=self.ignore_index)[:, self.start - low : self.stop - low].reshape(-1)
+        region = self._region()
         planes = slice(self.start, self.stop)
         scores = self.scores[:, :, planes].transpose(0, 1).reshape(self.scores.shape[1], -1)
         labels = self.labels[:, planes].reshape(-1)
@@ -64,6 +61,23 @@ class Slab(NamedTuple):
             return Voxels(scores, labels, region, keep)
         kept = keep.nonzero().squeeze(1)
         return Voxels(scores.index_select(1, kept), labels[kept], region[kept], None)
+
+    def _region(self) -> Tensor:
+        """1 on boundaries, ``(V,)`` in ``uint8``."""
+        depth = self.labels.shape[1]
+        labels = self.labels[:, max(self.start - 1, 0) : self.stop + 1]
+        if self.ignore_index is None and self.scores.shape[1] <= 256:
+            labels = labels.to(torch.uint8)  # finding regions is bound by memory
+        # The neighbouring planes are the padding of the first dimension; at the ends the outermost ones go on.
+        ends = [labels[:, :1]] * (self.start == 0), [labels[:, -1:]] * (self.stop == depth)
+        if ends[0] or ends[1]:
+            labels = torch.cat([*ends[0], labels, *ends[1]], 1)
+        dims = labels.ndim - 1
+        low, high = bounds(pad(labels, dims - 1, 1, "replicate"), self.ignore_index)
+        found = mixed(low, high, dims)
+        if self.ignore_index is not None:
+            found &= self.labels[:, self.start : self.stop] != self.ignore_index
+        return found.view(torch.uint8).reshape(-1)
 
     @property
     def size(self) -> int:
