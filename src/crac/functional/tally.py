@@ -18,7 +18,7 @@ __all__ = ["RANGE_TOLERANCE", "REGIONS", "SUM_TOLERANCE", "Tally", "Top", "tally
 
 REGIONS = 2
 # Probabilities at a time: few enough for a core's cache, enough to make up for calling torch fifty times for them.
-CPU_STEP = 2**17
+CPU_STEP = 2**18
 CUDA_STEP = 2**24
 # Neighbouring voxels mostly fall into the same cell. Adding to it many times in a row is slow, on a CPU because each
 # addition waits for the one before, on a GPU because threads collide; so they take turns on copies of the cells.
@@ -113,7 +113,10 @@ def tally(
 
 
 class _Memory(NamedTuple):
-    """What counting a part needs, taken once: fresh memory for each part would cost more than counting it."""
+    """What counting a part needs, taken once: fresh memory for each part would cost more than counting it.
+
+    ``places`` are in the memory of ``scratch.double``: the less of it there is, the more of it a cache holds.
+    """
 
     scratch: Scratch
     top: Tensor
@@ -126,14 +129,10 @@ class _Memory(NamedTuple):
     def take(cls, num_classes: int, length: int, copies: int, device: torch.device) -> _Memory:
         """For parts of up to ``length`` voxels, which take turns on ``copies`` of the cells."""
         new = functools.partial(torch.empty, num_classes * length, device=device)
-        return cls(
-            Scratch.like(new()),
-            new(),
-            new(dtype=torch.float64),
-            new(dtype=torch.int64),
-            new(dtype=torch.int64).fill_(1),
-            torch.arange(length, device=device).remainder_(copies).mul_(4 * REGIONS).float(),
-        )
+        scratch = Scratch.like(new())
+        turn = torch.arange(length, device=device).remainder_(copies).float()
+        places, ones = scratch.double.view(torch.int64), new(dtype=torch.int32).fill_(1)
+        return cls(scratch, new(), new(dtype=torch.float64), places, ones, turn)
 
     def shaped(self, shape: Sequence[int]) -> _Memory:
         """The beginning of it for a part of this shape, ``(K, V)``."""
@@ -154,7 +153,7 @@ class _Counter:
         self.classes = torch.arange(self.num_classes, device=self.device).float().unsqueeze(1)
         zeros = functools.partial(torch.zeros, device=self.device)
         slots = self.copies * REGIONS * 4 * cells.size
-        self.counts = zeros(self.num_classes, slots, dtype=torch.int64)
+        self.counts = zeros(self.num_classes, slots, dtype=torch.int32)
         self.sums = zeros(self.num_classes, slots, dtype=torch.float64)
         self.squares = zeros(REGIONS, self.num_classes, dtype=torch.float64)
         self.likelihood = zeros(self.copies * self.num_classes * REGIONS, dtype=torch.float64)
@@ -164,7 +163,7 @@ class _Counter:
         """What was counted."""
         shape = (self.num_classes, self.copies, REGIONS, 2, 2, self.cells.size)
         return Tally(
-            self.counts.view(shape).sum(1),
+            self.counts.view(shape).sum(1, dtype=torch.int64),
             self.sums.view(shape).sum(1),
             self.squares.T.contiguous(),
             -self.likelihood.view(self.copies, self.num_classes, REGIONS).sum(0),
@@ -201,25 +200,26 @@ class _Counter:
         number = len(label)
         exact.copy_(probabilities)
         if keep is not None:
-            exact *= keep
-            one = keep.long().expand(exact.shape)
+            exact.masked_fill_(~keep, 0)
+            one = keep.int().expand(exact.shape)
         cell = self.cells.index(probabilities, exact, scratch)
 
         # Comparisons written as 0 and 1 into floats are several times as fast as into booleans.
         hit = torch.eq(label, self.classes, out=scratch.single)
-        own = torch.mul(probabilities, hit, out=top if top.dtype == probabilities.dtype else None).sum(0)
+        own = probabilities[0] * hit[0]
+        for row, chosen in zip(probabilities[1:], hit[1:], strict=True):
+            own.addcmul_(row, chosen)
         torch.eq(scores, best, out=top)
         if not self.on_cpu or float(top.sum()) != number:
             _keep_first(top)
         correct = torch.mul(hit, top).sum(0) if self.record else own
-        hit.add_(torch.add(turn, outer, alpha=4)).add_(top, alpha=2)
+        hit.add_(torch.add(outer, turn, alpha=REGIONS), alpha=4).add_(top, alpha=2)
         cell.add_(scratch.whole.copy_(hit), alpha=self.cells.size)
         places.copy_(cell)
         self.counts.scatter_add_(1, places, one)
         self.sums.scatter_add_(1, places, exact)
 
-        squares = torch.mul(exact, exact, out=scratch.double)
-        outside = outer.double()
+        squares, outside = exact.square_(), outer.double()
         self.squares[1].addmv_(squares, outside)
         self.squares[0].addmv_(squares, 1 - outside)
         return correct, own
@@ -228,16 +228,15 @@ class _Counter:
         self, scores: Tensor, own: Tensor, partition: Tensor, label: Tensor, outer: Tensor, keep: Tensor | None
     ) -> None:
         """Add the logarithms of the labelled class's probability."""
-        number = len(label)
-        places, exact = self.memory.places[:number], self.memory.exact[:number]
+        places, exact = self.space.places[0], self.space.exact[0]
         known = label.clamp(0, self.num_classes - 1)
         if self.from_logits:
             exact.copy_(scores.gather(0, places.copy_(known).unsqueeze(0)).squeeze(0).sub_(partition))
         else:
             exact.copy_(own.clamp_(min=torch.finfo(own.dtype).eps).log_())
         if keep is not None:
-            exact *= keep
-        slot = torch.add(outer, known, alpha=REGIONS).add_(self.space.turn, alpha=self.num_classes / 4)
+            exact.masked_fill_(~keep, 0)
+        slot = torch.add(outer, known, alpha=REGIONS).add_(self.space.turn, alpha=self.num_classes * REGIONS)
         self.likelihood.scatter_add_(0, places.copy_(slot), exact)
 
     def _count_invalid(self, scores: Tensor, partition: Tensor, keep: Tensor | None) -> None:
