@@ -19,7 +19,7 @@ __all__ = ["RANGE_TOLERANCE", "REGIONS", "SUM_TOLERANCE", "Tally", "Top", "tally
 REGIONS = 2
 # Probabilities at a time: few enough for a core's cache, enough to make up for calling torch fifty times for them.
 CPU_STEP = 2**18
-CUDA_STEP = 2**24
+CUDA_STEP = 2**23
 # Neighbouring voxels mostly fall into the same cell. Adding to it many times in a row is slow, on a CPU because each
 # addition waits for the one before, on a GPU because threads collide; so they take turns on copies of the cells.
 CPU_COPIES, CUDA_COPIES = 4, 32
@@ -73,6 +73,11 @@ class Top(NamedTuple):
     region: Tensor
 
 
+def may_look(scores: Tensor) -> bool:
+    """Whether code may depend on values: on a GPU it would have to wait for them."""
+    return scores.device.type == "cpu"
+
+
 def tally(
     slabs: Sequence[Slab], scores: Tensor, cells: Cells, from_logits: bool, record: bool = False
 ) -> tuple[Tally, list[Top]]:
@@ -87,7 +92,7 @@ def tally(
         from_logits: Whether the scores are logits.
         record: Whether to return what was seen of the predicted class, voxel by voxel.
     """
-    on_cpu = scores.device.type == "cpu"
+    on_cpu = may_look(scores)
     step = max(1, (CPU_STEP if on_cpu else CUDA_STEP) // scores.shape[1])
 
     def count(share: Sequence[Slab]) -> tuple[Tally, list[Top]]:
@@ -146,7 +151,7 @@ class _Counter:
     def __init__(self, scores: Tensor, length: int, cells: Cells, from_logits: bool, record: bool) -> None:
         self.cells, self.from_logits, self.record = cells, from_logits, record
         self.num_classes, self.device = len(scores), scores.device
-        self.on_cpu = self.device.type == "cpu"
+        self.on_cpu = may_look(scores)
         self.copies = CPU_COPIES if self.on_cpu else CUDA_COPIES
         self.memory = _Memory.take(self.num_classes, length, self.copies, self.device)
         self.space = self.memory.shaped((self.num_classes, length))
