@@ -3,7 +3,7 @@
 A probability falls into a *cell*. Cells are cut by three sets of edges at once: the equal-width bins of the
 reliability diagram, one threshold, and a logarithmic scale of the odds ``p / (1 - p)``. The first two make the
 equal-width statistics exact; the last one lets equal-mass bins be formed after the fact, with a resolution of
-2 % of ``p`` or of ``1 - p``, whichever is smaller. That matters: most voxels of a segmentation have a
+3 % of ``p`` or of ``1 - p``, whichever is smaller. That matters: most voxels of a segmentation have a
 probability within 0.001 of 0 or 1, where equal-width cells would see one lump.
 """
 
