@@ -182,6 +182,19 @@ def test_merging_changes_nothing_on_either_side_of_exactness(monkeypatch):
         assert_same(whole, total.compute())
 
 
+def test_updates_inside_and_outside_inference_mode_add_up():
+    logits, labels = random_case()
+    meter, other = CalibrationMeter(num_classes=4), CalibrationMeter(num_classes=4)
+    with torch.inference_mode():
+        meter.update(logits=logits, labels=labels)
+    meter.update(logits=logits.requires_grad_(), labels=labels)
+    with torch.inference_mode():
+        other.update(logits=logits * 1, labels=labels)
+    meter.merge(other)
+    assert meter.compute().count == 3 * measure(logits, labels).count
+    assert meter.compute().ece == pytest.approx(measure(logits, labels).ece, abs=1e-12)
+
+
 def test_many_threads_count_the_same():
     logits, labels = random_case((1, 3, 30, 150, 150))
     threads = torch.get_num_threads()

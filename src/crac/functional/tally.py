@@ -59,10 +59,9 @@ class Tally(NamedTuple):
             torch.zeros((), dtype=torch.int64, device=device),
         )
 
-    def add_(self, other: Tally) -> None:
-        """Add another one in place."""
-        for mine, theirs in zip(self, other, strict=True):
-            mine += theirs.to(mine.device)
+    def plus(self, other: Tally) -> Tally:
+        """The sum, on the device of the first; not in place, which inference tensors would not allow."""
+        return Tally(*(mine + theirs.to(mine.device) for mine, theirs in zip(self, other, strict=True)))
 
 
 class Top(NamedTuple):
@@ -95,6 +94,7 @@ def tally(
     on_cpu = may_look(scores)
     step = max(1, (CPU_STEP if on_cpu else CUDA_STEP) // scores.shape[1])
 
+    @torch.inference_mode()
     def count(share: Sequence[Slab]) -> tuple[Tally, list[Top]]:
         counter = _Counter(scores[0], min(step, max(slab.size for slab in share)), cells, from_logits, record)
         seen = [counter.add(part) for slab in share for part in slab.voxels(compress=on_cpu).parts(step)]
@@ -111,9 +111,7 @@ def tally(
             counted = list(pool.map(count, shares))
     finally:
         torch.set_num_threads(threads)  # the workers' setting is also what threads started later would begin with
-    total = counted[0][0]
-    for other, _ in counted[1:]:
-        total.add_(other)
+    total = functools.reduce(Tally.plus, (part for part, _ in counted))
     return total, [top for _, tops in counted for top in tops]
 
 
