@@ -77,7 +77,8 @@ def gaps(result: CalibrationResult, class_names: Sequence[str]) -> Figure:
             bars = axis.barh(
                 rows + offset, values, 0.34, color=PALETTE[number], hatch=hatch, edgecolor="white", label=name
             )
-            labels = [f"{v:+.3f}" if one.predicted else "none" for v, one in zip(values, part.by_class, strict=True)]
+            shown = [f"{value:+.3f}" if abs(value) >= 0.0005 else "0.000" for value in values]
+            labels = [text if one.predicted else "none" for text, one in zip(shown, part.by_class, strict=True)]
             axis.bar_label(bars, labels, padding=3, fontsize=9)
         axis.axvline(0, color="black", linewidth=0.8)
         axis.set_yticks(rows, class_names)
