@@ -96,7 +96,7 @@ def tally(
 
     @torch.inference_mode()
     def count(share: Sequence[Slab]) -> tuple[Tally, list[Top]]:
-        counter = _Counter(scores[0], min(step, max(slab.size for slab in share)), cells, from_logits, record)
+        counter = _Counter(scores, min(step, max(slab.size for slab in share)), cells, from_logits, record)
         seen = [counter.add(part) for slab in share for part in slab.voxels(compress=on_cpu).parts(step)]
         return counter.total(), [top for top in seen if top is not None]
 
@@ -129,12 +129,12 @@ class _Memory(NamedTuple):
     turn: Tensor
 
     @classmethod
-    def take(cls, num_classes: int, length: int, copies: int, device: torch.device) -> _Memory:
+    def take(cls, num_classes: int, length: int, copies: int, count_type: torch.dtype, device: torch.device) -> _Memory:
         """For parts of up to ``length`` voxels, which take turns on ``copies`` of the cells."""
         new = functools.partial(torch.empty, num_classes * length, device=device)
         scratch = Scratch.like(new())
         turn = torch.arange(length, device=device).remainder_(copies).float()
-        places, ones = scratch.double.view(torch.int64), new(dtype=torch.int32).fill_(1)
+        places, ones = scratch.double.view(torch.int64), new(dtype=count_type).fill_(1)
         return cls(scratch, new(), new(dtype=torch.float64), places, ones, turn)
 
     def shaped(self, shape: Sequence[int]) -> _Memory:
@@ -148,15 +148,17 @@ class _Counter:
 
     def __init__(self, scores: Tensor, length: int, cells: Cells, from_logits: bool, record: bool) -> None:
         self.cells, self.from_logits, self.record = cells, from_logits, record
-        self.num_classes, self.device = len(scores), scores.device
+        self.num_classes, self.device = scores.shape[1], scores.device
         self.on_cpu = may_look(scores)
         self.copies = CPU_COPIES if self.on_cpu else CUDA_COPIES
-        self.memory = _Memory.take(self.num_classes, length, self.copies, self.device)
+        # Half the memory traffic, where no cell can hold more in one call.
+        count_type = torch.int32 if scores.numel() < 2**31 else torch.int64
+        self.memory = _Memory.take(self.num_classes, length, self.copies, count_type, self.device)
         self.space = self.memory.shaped((self.num_classes, length))
         self.classes = torch.arange(self.num_classes, device=self.device).float().unsqueeze(1)
         zeros = functools.partial(torch.zeros, device=self.device)
         slots = self.copies * REGIONS * 4 * cells.size
-        self.counts = zeros(self.num_classes, slots, dtype=torch.int32)
+        self.counts = zeros(self.num_classes, slots, dtype=count_type)
         self.sums = zeros(self.num_classes, slots, dtype=torch.float64)
         self.squares = zeros(REGIONS, self.num_classes, dtype=torch.float64)
         self.likelihood = zeros(self.copies * self.num_classes * REGIONS, dtype=torch.float64)
@@ -204,7 +206,7 @@ class _Counter:
         exact.copy_(probabilities)
         if keep is not None:
             exact.masked_fill_(~keep, 0)
-            one = keep.int().expand(exact.shape)
+            one = keep.to(one.dtype).expand(exact.shape)
         cell = self.cells.index(probabilities, exact, scratch)
 
         # Comparisons written as 0 and 1 into floats are several times as fast as into booleans.
