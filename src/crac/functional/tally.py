@@ -224,9 +224,9 @@ class _Counter:
         self.counts.scatter_add_(1, places, one)
         self.sums.scatter_add_(1, places, exact)
 
-        squares, outside = exact.square_(), outer.double()
+        squares, outside = exact.square_(), scratch.double[0].copy_(outer)
         self.squares[1].addmv_(squares, outside)
-        self.squares[0].addmv_(squares, 1 - outside)
+        self.squares[0].addmv_(squares, torch.sub(1, outside, out=outside))
         return correct, own
 
     def _count_likelihood(
