@@ -161,7 +161,7 @@ class _Counter:
         self.counts = zeros(self.num_classes, slots, dtype=count_type)
         self.sums = zeros(self.num_classes, slots, dtype=torch.float64)
         self.squares = zeros(REGIONS, self.num_classes, dtype=torch.float64)
-        self.likelihood = zeros(self.copies * self.num_classes * REGIONS, dtype=torch.float64)
+        self.likelihood = zeros(self.num_classes * self.copies * REGIONS, dtype=torch.float64)
         self.invalid = zeros((), dtype=torch.int64)
 
     def total(self) -> Tally:
@@ -171,7 +171,7 @@ class _Counter:
             self.counts.view(shape).sum(1, dtype=torch.int64),
             self.sums.view(shape).sum(1),
             self.squares.T.contiguous(),
-            -self.likelihood.view(self.copies, self.num_classes, REGIONS).sum(0),
+            -self.likelihood.view(self.num_classes, self.copies, REGIONS).sum(1),
             self.invalid,
         )
 
@@ -185,8 +185,9 @@ class _Counter:
         best = scores.amax(0)
         probabilities, partition = _softmax(scores, best) if self.from_logits else (scores, best)
         label, outer = labels.float(), region.float()
-        correct, own = self._count_classes(scores, probabilities, best, label, outer, keep)
-        self._count_likelihood(scores, own, partition, label, outer, keep)
+        place = torch.add(outer, self.space.turn, alpha=REGIONS)  # which copy, and which region of it
+        correct, own = self._count_classes(scores, probabilities, best, label, outer, place, keep)
+        self._count_likelihood(scores, own, partition, label, place, keep)
         self._count_invalid(scores, partition, keep)
         if not self.record:
             return None
@@ -194,14 +195,21 @@ class _Counter:
         return Top(confidence if keep is None else torch.where(keep, confidence, -1), correct, region)
 
     def _count_classes(
-        self, scores: Tensor, probabilities: Tensor, best: Tensor, label: Tensor, outer: Tensor, keep: Tensor | None
+        self,
+        scores: Tensor,
+        probabilities: Tensor,
+        best: Tensor,
+        label: Tensor,
+        outer: Tensor,
+        place: Tensor,
+        keep: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Add every class's probabilities to their cells.
 
         Returns:
             1 where the predicted class is the labelled one, and the labelled class's probability.
         """
-        scratch, top, exact, places, one, turn = self.space
+        scratch, top, exact, places, one, _ = self.space
         number = len(label)
         exact.copy_(probabilities)
         if keep is not None:
@@ -211,14 +219,15 @@ class _Counter:
 
         # Comparisons written as 0 and 1 into floats are several times as fast as into booleans.
         hit = torch.eq(label, self.classes, out=scratch.single)
-        own = probabilities[0] * hit[0]
-        for row, chosen in zip(probabilities[1:], hit[1:], strict=True):
+        rows = zip(probabilities.unbind(), hit.unbind(), strict=True)
+        own = torch.mul(*next(rows))
+        for row, chosen in rows:
             own.addcmul_(row, chosen)
         torch.eq(scores, best, out=top)
         if not self.on_cpu or float(top.sum()) != number:
             _keep_first(top)
         correct = torch.mul(hit, top).sum(0) if self.record else own
-        hit.add_(torch.add(outer, turn, alpha=REGIONS), alpha=4).add_(top, alpha=2)
+        hit.add_(place, alpha=4).add_(top, alpha=2)
         cell.add_(scratch.whole.copy_(hit), alpha=self.cells.size)
         places.copy_(cell)
         self.counts.scatter_add_(1, places, one)
@@ -230,7 +239,7 @@ class _Counter:
         return correct, own
 
     def _count_likelihood(
-        self, scores: Tensor, own: Tensor, partition: Tensor, label: Tensor, outer: Tensor, keep: Tensor | None
+        self, scores: Tensor, own: Tensor, partition: Tensor, label: Tensor, place: Tensor, keep: Tensor | None
     ) -> None:
         """Add the logarithms of the labelled class's probability."""
         places, exact = self.space.places[0], self.space.exact[0]
@@ -241,7 +250,7 @@ class _Counter:
             exact.copy_(own.clamp_(min=torch.finfo(own.dtype).eps).log_())
         if keep is not None:
             exact.masked_fill_(~keep, 0)
-        slot = torch.add(outer, known, alpha=REGIONS).add_(self.space.turn, alpha=self.num_classes * REGIONS)
+        slot = torch.add(place, known, alpha=self.copies * REGIONS)
         self.likelihood.scatter_add_(0, places.copy_(slot), exact)
 
     def _count_invalid(self, scores: Tensor, partition: Tensor, keep: Tensor | None) -> None:
