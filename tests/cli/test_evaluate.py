@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 
+import medpy.metric.binary as medpy
 import nibabel as nib
 import numpy as np
 import pytest
@@ -76,7 +77,10 @@ def test_real_labels_against_an_independent_computation(folders, real_data, caps
             2 * np.sum((predicted == k) & (labels == k)) / (np.sum(predicted == k) + np.sum(labels == k))
             for k in (1, 2)
         ]
-        per_volume.append(row | {"dsc": np.mean(shares), "volume": path.name.removesuffix(".nii.gz")})
+        zooms = image.header.get_zooms()
+        distances = [medpy.hd95(predicted == k, labels == k, zooms) for k in (1, 2)]
+        name = path.name.removesuffix(".nii.gz")
+        per_volume.append(row | {"dsc": np.mean(shares), "hd95": np.mean(distances), "volume": name})
         pooled.append(pairs)
     assert run(folders, "--class-names", "background", "anterior", "posterior") == 0
     assert "ece [label_foreground]" in capsys.readouterr().out
@@ -87,7 +91,8 @@ def test_real_labels_against_an_independent_computation(folders, real_data, caps
     for row, expected in zip(rows, per_volume, strict=True):
         for name in ("ece", "cece", "tace", "nll", "brier", "gap"):
             assert float(row[f"{name}[label_foreground]"]) == pytest.approx(expected[name], abs=1e-6)
-        assert float(row["dsc"]) == pytest.approx(expected["dsc"])
+        for name in ("dsc", "hd95"):
+            assert float(row[name]) == pytest.approx(expected[name])
     summary = json.loads((folders[2] / "summary.json").read_text())
     assert summary["volumes"] == 6
     for name in ("ece", "tace", "nll", "gap"):

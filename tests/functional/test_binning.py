@@ -42,6 +42,18 @@ def test_every_probability_is_in_its_bin_and_on_its_side_of_the_threshold(dtype,
     assert bool((cells.index(p.sort().values, p.sort().values.double()).diff() >= 0).all())
 
 
+@pytest.mark.parametrize("bins", [1, 15, 100, 5000])
+@pytest.mark.parametrize("threshold", [0.0, 1e-3])
+def test_single_and_double_precision_share_their_cells(bins, threshold):
+    cells = Cells(bins, threshold)
+    edges = (torch.arange(bins + 1).double() / bins).float()
+    spread = torch.rand(20_000, generator=torch.Generator().manual_seed(bins))
+    tiny = torch.tensor([0.0, 1e-45, 1e-38, 1e-30])
+    p = torch.cat([edges, torch.nextafter(edges, torch.tensor(2.0)), tiny, spread, spread**20, 1 - spread**20])
+    p = p.clamp(max=1)
+    assert torch.equal(cells.index(p, p.double()), cells.index(p.double(), p.double()))
+
+
 def test_zero_is_in_the_first_bin_and_one_in_the_last():
     cells = Cells(15, 1e-3)
     ends = torch.tensor([0.0, 1.0])

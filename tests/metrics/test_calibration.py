@@ -15,6 +15,7 @@ import crac
 from common import golden
 from crac.errors import InputError
 from crac.functional import region_map
+from crac.functional import tally as tally_module
 from crac.metrics import CalibrationMeter, CalibrationResult
 from crac.metrics import calibration as calibration_module
 
@@ -179,6 +180,19 @@ def test_merging_changes_nothing_on_either_side_of_exactness(monkeypatch):
         for part in parts:
             total.merge(part)
         assert_same(whole, total.compute())
+
+
+def test_updates_inside_and_outside_inference_mode_add_up():
+    logits, labels = random_case()
+    meter, other = CalibrationMeter(num_classes=4), CalibrationMeter(num_classes=4)
+    with torch.inference_mode():
+        meter.update(logits=logits, labels=labels)
+    meter.update(logits=logits.requires_grad_(), labels=labels)
+    with torch.inference_mode():
+        other.update(logits=logits * 1, labels=labels)
+    meter.merge(other)
+    assert meter.compute().count == 3 * measure(logits, labels).count
+    assert meter.compute().ece == pytest.approx(measure(logits, labels).ece, abs=1e-12)
 
 
 def test_many_threads_count_the_same():
@@ -373,6 +387,41 @@ def test_gpu_counts_the_same_without_waiting(mask):
     expected.update(logits=logits, labels=labels)
     expected.update(logits=logits, labels=labels)
     assert_same(expected.compute(), meter.compute(), tolerance=1e-6)
+
+
+@pytest.mark.parametrize("from_logits", [True, False])
+@pytest.mark.parametrize("mask", MASKS)
+def test_counting_without_looking_at_values_gives_the_same(mask, from_logits, monkeypatch):
+    """The way a GPU counts, on the CPU: no voxel is left out, ties and faults are always looked for."""
+    logits, labels = random_case((2, 4, 40, 40))
+    logits = logits.round()  # many ties
+    results = []
+    for look in (True, False):
+        monkeypatch.setattr(tally_module, "may_look", lambda _, look=look: look)
+        meter = CalibrationMeter(num_classes=4, mask=mask)
+        scores = {"logits": logits} if from_logits else {"probabilities": torch.softmax(logits, 1)}
+        meter.update(labels=labels, **scores)
+        results.append(meter.compute())
+    assert_same(*results)
+
+
+@pytest.mark.parametrize("look", [True, False])
+@pytest.mark.parametrize("from_logits", [True, False])
+def test_faulty_voxels_are_all_counted_and_only_those_of_the_mask(look, from_logits, monkeypatch):
+    monkeypatch.setattr(tally_module, "may_look", lambda _: look)
+    logits, labels = random_case((1, 3, 16, 16))
+    scores = logits if from_logits else torch.softmax(logits, 1)
+    scores[:, :, 3, 4:11] = torch.nan
+    name = "logits" if from_logits else "probabilities"
+    meter = CalibrationMeter(num_classes=3, mask="all")
+    with pytest.raises(InputError, match=r"^7 voxels"):
+        meter.update(labels=labels, **{name: scores})
+    inside = torch.ones_like(labels, dtype=torch.bool)
+    inside[:, 3, 4:11] = False
+    meter.update(labels=labels, mask=inside, **{name: scores})
+    result = meter.compute()
+    assert result.count == 256 - 7
+    assert np.isfinite([result.ece, result.nll, result.brier]).all()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -64,3 +64,20 @@ def test_critical_difference_names_every_method():
     plt.close(figure)
     with pytest.raises(InputError, match="3 rows"):
         plots.critical_difference(table, ["first"], higher_is_better=False)
+
+
+def test_many_classes_are_told_apart_and_their_legend_covers_no_curve():
+    number = 16
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn((1, number, 64, 64), generator=generator)
+    meter = CalibrationMeter(num_classes=number, mask="all")
+    meter.update(logits=logits, labels=logits.argmax(1))
+    figure = plots.reliability_by_class(meter.compute(), [f"organ {k}" for k in range(number)])
+    assert figure.axes[0].get_legend() is None
+    (legend,) = figure.legends
+    assert sum("organ" in text.get_text() for text in legend.get_texts()) == number
+    looks = {(handle.get_color(), handle.get_marker()) for handle in legend.legend_handles[:number]}
+    assert len(looks) == number
+    figure.draw_without_rendering()
+    assert legend.get_window_extent().ymax <= figure.axes[1].get_window_extent().ymin
+    plt.close(figure)

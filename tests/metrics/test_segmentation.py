@@ -8,7 +8,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from monai.metrics import compute_average_surface_distance, compute_hausdorff_distance, compute_surface_dice
+from monai.metrics import (
+    compute_average_surface_distance,
+    compute_dice,
+    compute_hausdorff_distance,
+    compute_surface_dice,
+)
 from scipy import ndimage
 
 import crac
@@ -54,6 +59,8 @@ def test_against_medpy_and_monai(shape, seed):
     pair = np.stack([~prediction, prediction]), np.stack([~labels, labels])
     got = crac.dice(prediction.astype(int), labels.astype(int), num_classes=2)
     assert got.tolist() == pytest.approx([medpy.dc(one, two) for one, two in zip(*pair, strict=True)])
+    monai = compute_dice(*(torch.tensor(one)[None].float() for one in pair))
+    assert got.tolist() == pytest.approx(monai[0].tolist(), abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["metrics_a", "metrics_b"])

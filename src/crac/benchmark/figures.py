@@ -155,7 +155,9 @@ def _sweep(group: Group, method: str) -> Figure:
         for index, row in enumerate(compared(group)):
             number = row.number(measure)
             if number is not None:
-                axis.axhline(number.value, color=PALETTE[1 + index], linestyle=LINES[index % 3], label=row.label)
+                axis.axhline(
+                    number.value, color=PALETTE[(1 + index) % len(PALETTE)], linestyle=LINES[index % 3], label=row.label
+                )
         axis.set(xlabel=option, ylabel=measure.heading)
     axes[0].legend(frameon=False, fontsize=9)
     figure.suptitle(f"{group.title}: mean and standard deviation over seeds", fontsize=10)

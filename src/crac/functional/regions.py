@@ -10,7 +10,7 @@ from torch import Tensor
 from crac.errors import InputError
 from crac.functional.patches import Border, check_labels, pad, running
 
-__all__ = ["check_radii", "region_map"]
+__all__ = ["bounds", "check_radii", "mixed", "region_map"]
 
 
 def check_radii(radii: Sequence[int]) -> None:
@@ -43,17 +43,25 @@ def region_map(
     """
     dims = check_labels(labels)
     check_radii(radii)
+    low, high = bounds(labels, ignore_index)
     valid = None if ignore_index is None else labels != ignore_index
-    low = high = labels
-    if valid is not None:
-        # Ignored pixels can neither be the smallest nor the largest label of a patch.
-        info = torch.iinfo(labels.dtype)
-        low = torch.where(valid, labels, info.max)
-        high = torch.where(valid, labels, info.min)
     region = torch.zeros(labels.shape, dtype=torch.uint8, device=labels.device)
     for radius in radii:
         padded = pad(low, dims, radius, border)
-        smallest = running(torch.minimum, padded, dims, radius)
-        largest = running(torch.maximum, padded if high is low else pad(high, dims, radius, border), dims, radius)
-        region += smallest < largest if valid is None else (smallest < largest) & valid
+        found = mixed(padded, padded if high is low else pad(high, dims, radius, border), dims, radius)
+        region += found if valid is None else found & valid
     return region
+
+
+def bounds(labels: Tensor, ignore_index: int | None) -> tuple[Tensor, Tensor]:
+    """Labels to take the minimum and the maximum of: ignored pixels can be neither."""
+    if ignore_index is None:
+        return labels, labels
+    info = torch.iinfo(labels.dtype)
+    valid = labels != ignore_index
+    return torch.where(valid, labels, info.max), torch.where(valid, labels, info.min)
+
+
+def mixed(low: Tensor, high: Tensor, dims: int, radius: int = 1) -> Tensor:
+    """Whether patches hold more than one class, from padded :func:`bounds`; smaller than them by the padding."""
+    return running(torch.minimum, low, dims, radius) < running(torch.maximum, high, dims, radius)

@@ -8,12 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from crac.functional.regions import region_map
+from crac.functional.patches import pad
+from crac.functional.regions import bounds, mixed
 
 __all__ = ["Slab", "Voxels", "cut"]
 
 # Voxels; more would leave the cache, fewer would be mostly the planes that neighbouring slabs share.
-CPU_SLAB = 2**19
+CPU_SLAB = 2**20
 
 
 class Voxels(NamedTuple):
@@ -42,20 +43,41 @@ class Slab(NamedTuple):
     stop: int
     ignore_index: int | None
 
-    def voxels(self) -> Voxels:
-        """Its voxels with their regions."""
-        low, high = max(self.start - 1, 0), min(self.stop + 1, self.labels.shape[1])
-        labels = self.labels[:, low:high]
+    def voxels(self, compress: bool) -> Voxels:
+        """Its voxels with their regions.
+
+        Args:
+            compress: Return only those that count. It is cheaper than carrying the others along, but on a GPU it would
+                have to wait for their number.
+        """
+        region = self._region()
+        planes = slice(self.start, self.stop)
+        scores = self.scores[:, :, planes].transpose(0, 1).reshape(self.scores.shape[1], -1)
+        labels = self.labels[:, planes].reshape(-1)
+        if self.keep is None:
+            return Voxels(scores, labels, region, None)
+        keep = self.keep[:, planes].reshape(-1)
+        if not compress:
+            return Voxels(scores, labels, region, keep)
+        kept = keep.nonzero().squeeze(1)
+        return Voxels(scores.index_select(1, kept), labels[kept], region[kept], None)
+
+    def _region(self) -> Tensor:
+        """1 on boundaries, ``(V,)`` in ``uint8``."""
+        depth = self.labels.shape[1]
+        labels = self.labels[:, max(self.start - 1, 0) : self.stop + 1]
         if self.ignore_index is None and self.scores.shape[1] <= 256:
             labels = labels.to(torch.uint8)  # finding regions is bound by memory
-        region = region_map(labels, ignore_index=self.ignore_index)[:, self.start - low : self.stop - low]
-        planes = slice(self.start, self.stop)
-        return Voxels(
-            self.scores[:, :, planes].transpose(0, 1).reshape(self.scores.shape[1], -1),
-            self.labels[:, planes].reshape(-1),
-            region.reshape(-1),
-            None if self.keep is None else self.keep[:, planes].reshape(-1),
-        )
+        # The neighbouring planes are the padding of the first dimension; at the ends the outermost ones go on.
+        ends = [labels[:, :1]] * (self.start == 0), [labels[:, -1:]] * (self.stop == depth)
+        if ends[0] or ends[1]:
+            labels = torch.cat([*ends[0], labels, *ends[1]], 1)
+        dims = labels.ndim - 1
+        low, high = bounds(pad(labels, dims - 1, 1, "replicate"), self.ignore_index)
+        found = mixed(low, high, dims)
+        if self.ignore_index is not None:
+            found &= self.labels[:, self.start : self.stop] != self.ignore_index
+        return found.view(torch.uint8).reshape(-1)
 
     @property
     def size(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -16,8 +17,8 @@ from crac.functional.slabs import Slab, Voxels
 __all__ = ["RANGE_TOLERANCE", "REGIONS", "SUM_TOLERANCE", "Tally", "Top", "tally"]
 
 REGIONS = 2
-# Few enough for a core's cache, enough to make up for the cost of calling torch some hundred times.
-CPU_STEP = 2**17
+# Probabilities at a time: few enough for a core's cache, enough to make up for calling torch fifty times for them.
+CPU_STEP = 2**18
 CUDA_STEP = 2**23
 # Neighbouring voxels mostly fall into the same cell. Adding to it many times in a row is slow, on a CPU because each
 # addition waits for the one before, on a GPU because threads collide; so they take turns on copies of the cells.
@@ -35,7 +36,7 @@ class Tally(NamedTuple):
             probability, told apart by region, by whether the class is the predicted one (``top``) and by
             whether it is the labelled one (``hit``).
         confidence: Same shape, ``float64``: the sum of those probabilities.
-        squares: ``(K, 2)`` sum of squared probabilities, over all voxels and over the outer ones.
+        squares: ``(K, region)`` sum of squared probabilities.
         surprise: ``(K, region)`` sum of ``-log(probability of the labelled class)`` by labelled class.
         invalid: Scalar count of voxels that hold no probabilities.
     """
@@ -58,10 +59,9 @@ class Tally(NamedTuple):
             torch.zeros((), dtype=torch.int64, device=device),
         )
 
-    def add_(self, other: Tally) -> None:
-        """Add another one in place."""
-        for mine, theirs in zip(self, other, strict=True):
-            mine += theirs.to(mine.device)
+    def plus(self, other: Tally) -> Tally:
+        """The sum, on the device of the first; not in place, which inference tensors would not allow."""
+        return Tally(*(mine + theirs.to(mine.device) for mine, theirs in zip(self, other, strict=True)))
 
 
 class Top(NamedTuple):
@@ -70,6 +70,11 @@ class Top(NamedTuple):
     confidence: Tensor
     correct: Tensor
     region: Tensor
+
+
+def may_look(scores: Tensor) -> bool:
+    """Whether code may depend on values: on a GPU it would have to wait for them."""
+    return scores.device.type == "cpu"
 
 
 def tally(
@@ -86,12 +91,13 @@ def tally(
         from_logits: Whether the scores are logits.
         record: Whether to return what was seen of the predicted class, voxel by voxel.
     """
-    on_cpu = scores.device.type == "cpu"
-    step = CPU_STEP if on_cpu else CUDA_STEP
+    on_cpu = may_look(scores)
+    step = max(1, (CPU_STEP if on_cpu else CUDA_STEP) // scores.shape[1])
 
+    @torch.inference_mode()
     def count(share: Sequence[Slab]) -> tuple[Tally, list[Top]]:
-        counter = _Counter(scores[0], min(step, max(slab.size for slab in share)), cells, from_logits, record)
-        seen = [counter.add(part) for slab in share for part in slab.voxels().parts(step)]
+        counter = _Counter(scores, min(step, max(slab.size for slab in share)), cells, from_logits, record)
+        seen = [counter.add(part) for slab in share for part in slab.voxels(compress=on_cpu).parts(step)]
         return counter.total(), [top for top in seen if top is not None]
 
     threads = torch.get_num_threads()
@@ -105,10 +111,36 @@ def tally(
             counted = list(pool.map(count, shares))
     finally:
         torch.set_num_threads(threads)  # the workers' setting is also what threads started later would begin with
-    total = counted[0][0]
-    for other, _ in counted[1:]:
-        total.add_(other)
+    total = functools.reduce(Tally.plus, (part for part, _ in counted))
     return total, [top for _, tops in counted for top in tops]
+
+
+class _Memory(NamedTuple):
+    """What counting a part needs, taken once: fresh memory for each part would cost more than counting it.
+
+    ``places`` are in the memory of ``scratch.double``: the less of it there is, the more of it a cache holds.
+    """
+
+    scratch: Scratch
+    top: Tensor
+    exact: Tensor
+    places: Tensor
+    ones: Tensor
+    turn: Tensor
+
+    @classmethod
+    def take(cls, num_classes: int, length: int, copies: int, count_type: torch.dtype, device: torch.device) -> _Memory:
+        """For parts of up to ``length`` voxels, which take turns on ``copies`` of the cells."""
+        new = functools.partial(torch.empty, num_classes * length, device=device)
+        scratch = Scratch.like(new())
+        turn = torch.arange(length, device=device).remainder_(copies).float()
+        places, ones = scratch.double.view(torch.int64), new(dtype=count_type).fill_(1)
+        return cls(scratch, new(), new(dtype=torch.float64), places, ones, turn)
+
+    def shaped(self, shape: Sequence[int]) -> _Memory:
+        """The beginning of it for a part of this shape, ``(K, V)``."""
+        top, exact, places, ones = (part[: math.prod(shape)].view(shape) for part in self[1:5])
+        return _Memory(self.scratch.shaped(shape), top, exact, places, ones, self.turn[: shape[1]])
 
 
 class _Counter:
@@ -116,62 +148,60 @@ class _Counter:
 
     def __init__(self, scores: Tensor, length: int, cells: Cells, from_logits: bool, record: bool) -> None:
         self.cells, self.from_logits, self.record = cells, from_logits, record
-        self.num_classes, self.device = len(scores), scores.device
-        self.copies = CPU_COPIES if self.device.type == "cpu" else CUDA_COPIES
-        self.slots = 4 * REGIONS * cells.size
-        new = functools.partial(torch.empty, length, device=self.device)
-        self.scratch = Scratch.like(new())
-        self.exact, self.places = new(dtype=torch.float64), new(dtype=torch.int64)
-        self.ones = torch.ones(length, dtype=torch.int64, device=self.device)
-        self.turn = torch.arange(length, device=self.device).remainder_(self.copies).float()
+        self.num_classes, self.device = scores.shape[1], scores.device
+        self.on_cpu = may_look(scores)
+        self.copies = CPU_COPIES if self.on_cpu else CUDA_COPIES
+        # Half the memory traffic, where no cell can hold more in one call.
+        count_type = torch.int32 if scores.numel() < 2**31 else torch.int64
+        self.memory = _Memory.take(self.num_classes, length, self.copies, count_type, self.device)
+        self.space = self.memory.shaped((self.num_classes, length))
+        self.classes = torch.arange(self.num_classes, device=self.device).float().unsqueeze(1)
         zeros = functools.partial(torch.zeros, device=self.device)
-        self.counts = zeros(self.num_classes, self.copies * self.slots, dtype=torch.int64)
-        self.sums = zeros(self.num_classes, self.copies * self.slots, dtype=torch.float64)
-        self.squares = zeros(self.num_classes * 2, dtype=torch.float64)
-        self.surprise = zeros(self.copies * self.num_classes * REGIONS, dtype=torch.float64)
+        slots = self.copies * REGIONS * 4 * cells.size
+        self.counts = zeros(self.num_classes, slots, dtype=count_type)
+        self.sums = zeros(self.num_classes, slots, dtype=torch.float64)
+        self.squares = zeros(REGIONS, self.num_classes, dtype=torch.float64)
+        self.likelihood = zeros(self.num_classes * self.copies * REGIONS, dtype=torch.float64)
         self.invalid = zeros((), dtype=torch.int64)
 
     def total(self) -> Tally:
         """What was counted."""
         shape = (self.num_classes, self.copies, REGIONS, 2, 2, self.cells.size)
         return Tally(
-            self.counts.view(shape).sum(1),
+            self.counts.view(shape).sum(1, dtype=torch.int64),
             self.sums.view(shape).sum(1),
-            self.squares.view(self.num_classes, 2),
-            self.surprise.view(self.copies, self.num_classes, REGIONS).sum(0),
+            self.squares.T.contiguous(),
+            -self.likelihood.view(self.num_classes, self.copies, REGIONS).sum(1),
             self.invalid,
         )
 
     def add(self, voxels: Voxels) -> Top | None:
         """Count a part."""
         scores, labels, region, keep = voxels
-        if keep is not None and self.device.type == "cpu":
-            # Dropping voxels is cheaper than carrying them; on a GPU it would have to wait for their number.
-            kept = keep.nonzero().squeeze(1)
-            if kept.numel() == 0:
-                return None
-            scores, labels, region = scores.index_select(1, kept), labels[kept], region[kept]
-            keep = None
         if scores.dtype not in (torch.float32, torch.float64):
             scores = scores.float()
-        rows = scores.unbind(0)
+        if scores.shape != self.space.exact.shape:
+            self.space = self.memory.shaped(scores.shape)
         best = scores.amax(0)
-        probabilities, partition = _softmax(rows, best) if self.from_logits else (rows, best)
+        probabilities, partition = _softmax(scores, best) if self.from_logits else (scores, best)
         label, outer = labels.float(), region.float()
-        correct, own = self._count_rows(rows, probabilities, best, label, outer, keep)
-        self._count_surprise(scores, own, partition, label, outer, keep)
+        place = torch.add(outer, self.space.turn, alpha=REGIONS)  # which copy, and which region of it
+        correct, own = self._count_classes(scores, probabilities, best, label, outer, place, keep)
+        self._count_likelihood(scores, own, partition, label, place, keep)
+        self._count_invalid(scores, partition, keep)
         if not self.record:
             return None
-        confidence = functools.reduce(torch.maximum, probabilities).double()
+        confidence = probabilities.amax(0).double()
         return Top(confidence if keep is None else torch.where(keep, confidence, -1), correct, region)
 
-    def _count_rows(
+    def _count_classes(
         self,
-        rows: Sequence[Tensor],
-        probabilities: Sequence[Tensor],
+        scores: Tensor,
+        probabilities: Tensor,
         best: Tensor,
         label: Tensor,
         outer: Tensor,
+        place: Tensor,
         keep: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Add every class's probabilities to their cells.
@@ -179,66 +209,79 @@ class _Counter:
         Returns:
             1 where the predicted class is the labelled one, and the labelled class's probability.
         """
-        number, size = len(best), self.cells.size
-        scratch, exact, places = self.scratch.first(number), self.exact[:number], self.places[:number]
-        one = self.ones[:number] if keep is None else keep.long()
-        weight = None if keep is None else keep.double()
-        outside = outer.double()
-        offset = torch.add(outer * (4 * size), self.turn[:number], alpha=self.slots)
+        scratch, top, exact, places, one, _ = self.space
+        number = len(label)
+        exact.copy_(probabilities)
+        if keep is not None:
+            exact.masked_fill_(~keep, 0)
+            one = keep.to(one.dtype).expand(exact.shape)
+        cell = self.cells.index(probabilities, exact, scratch)
+
         # Comparisons written as 0 and 1 into floats are several times as fast as into booleans.
-        free, hit, top = torch.ones_like(best), torch.empty_like(best), torch.empty_like(best)
-        own = torch.zeros_like(best)
-        correct = torch.zeros_like(best) if self.record else own
-        squares = []
-        for k, (row, probability) in enumerate(zip(rows, probabilities, strict=True)):
-            exact.copy_(probability)
-            if weight is not None:
-                exact *= weight
-            torch.eq(label, k, out=hit)
-            torch.eq(row, best, out=top)
-            if k:
-                top *= free  # of equal classes the first is the predicted one
-            if k + 1 < len(rows):
-                free -= top
-            cell = self.cells.index(probability, exact, scratch)
-            flags = torch.add(offset, top, alpha=2 * size, out=scratch.single).add_(hit, alpha=size)
-            cell += scratch.whole.copy_(flags)
-            places.copy_(cell)
-            self.counts[k].scatter_add_(0, places, one)
-            self.sums[k].scatter_add_(0, places, exact)
-            squares += [torch.dot(exact, exact), torch.dot(torch.mul(exact, outside, out=scratch.double), exact)]
-            own.addcmul_(probability, hit)
-            if self.record:
-                correct.addcmul_(hit, top)
-        self.squares += torch.stack(squares)
+        hit = torch.eq(label, self.classes, out=scratch.single)
+        rows = zip(probabilities.unbind(), hit.unbind(), strict=True)
+        own = torch.mul(*next(rows))
+        for row, chosen in rows:
+            own.addcmul_(row, chosen)
+        torch.eq(scores, best, out=top)
+        if not self.on_cpu or float(top.sum()) != number:
+            _keep_first(top)
+        correct = torch.mul(hit, top).sum(0) if self.record else own
+        hit.add_(place, alpha=4).add_(top, alpha=2)
+        cell.add_(scratch.whole.copy_(hit), alpha=self.cells.size)
+        places.copy_(cell)
+        self.counts.scatter_add_(1, places, one)
+        self.sums.scatter_add_(1, places, exact)
+
+        squares, outside = exact.square_(), scratch.double[0].copy_(outer)
+        self.squares[1].addmv_(squares, outside)
+        self.squares[0].addmv_(squares, torch.sub(1, outside, out=outside))
         return correct, own
 
-    def _count_surprise(
-        self, scores: Tensor, own: Tensor, partition: Tensor, label: Tensor, outer: Tensor, keep: Tensor | None
+    def _count_likelihood(
+        self, scores: Tensor, own: Tensor, partition: Tensor, label: Tensor, place: Tensor, keep: Tensor | None
     ) -> None:
-        """Add the negative log-likelihoods, and count what is no probability."""
-        number = len(label)
-        places = self.places[:number]
+        """Add the logarithms of the labelled class's probability."""
+        places, exact = self.space.places[0], self.space.exact[0]
         known = label.clamp(0, self.num_classes - 1)
         if self.from_logits:
-            surprise = partition - scores.gather(0, places.copy_(known).unsqueeze(0)).squeeze(0)
-            fault = partition - partition  # 0, or NaN where it is not finite
+            exact.copy_(scores.gather(0, places.copy_(known).unsqueeze(0)).squeeze(0).sub_(partition))
         else:
-            surprise = own.clamp_(min=torch.finfo(own.dtype).eps).log_().neg_()
-            fault = scores.sum(0).sub_(1).abs_()
-            fault = torch.maximum(fault, scores.amin(0).mul_(-SUM_TOLERANCE / RANGE_TOLERANCE))
-        sound = torch.lt(fault, SUM_TOLERANCE, out=torch.empty_like(fault))
-        exact = self.exact[:number].copy_(surprise)
+            exact.copy_(own.clamp_(min=torch.finfo(own.dtype).eps).log_())
         if keep is not None:
-            exact *= keep
-            sound = torch.where(keep, sound, 1)
-        slot = torch.add(outer, known, alpha=REGIONS).add_(self.turn[:number], alpha=self.num_classes * REGIONS)
-        self.surprise.scatter_add_(0, places.copy_(slot), exact)
-        self.invalid += number - sound.sum().long()
+            exact.masked_fill_(~keep, 0)
+        slot = torch.add(place, known, alpha=self.copies * REGIONS)
+        self.likelihood.scatter_add_(0, places.copy_(slot), exact)
+
+    def _count_invalid(self, scores: Tensor, partition: Tensor, keep: Tensor | None) -> None:
+        """Count the voxels whose scores are no probabilities, or not finite."""
+        total = partition if self.from_logits else scores.sum(0)
+        if self.on_cpu:
+            # A look at the extremes settles it for nearly every part; NaN fails every comparison.
+            low, high = (float(end) for end in total.aminmax())
+            if self.from_logits:
+                sound = -math.inf < low <= high < math.inf
+            else:
+                sound = 1 - SUM_TOLERANCE < low <= high < 1 + SUM_TOLERANCE and float(scores.amin()) > -RANGE_TOLERANCE
+            if sound:
+                return
+        fault = total - total  # 0, or NaN where it is not finite
+        if not self.from_logits:
+            fault = torch.where(scores.amin(0) < -RANGE_TOLERANCE, 1, fault + (total - 1).abs())
+        wrong = ~(fault < SUM_TOLERANCE)
+        self.invalid += (wrong if keep is None else wrong & keep).sum()
 
 
-def _softmax(rows: Sequence[Tensor], best: Tensor) -> tuple[list[Tensor], Tensor]:
-    """Softmax over the rows and its log-partition; ``best`` is their maximum."""
-    powers = [(row - best).exp_() for row in rows]
-    total = functools.reduce(torch.add, powers)
-    return [power.div_(total) for power in powers], total.log().add_(best)
+def _keep_first(top: Tensor) -> None:
+    """Of several ones in a column ``(K, V)`` keep only the first: of equal classes it is the predicted one."""
+    free = 1 - top[0]
+    for row in top[1:]:
+        row *= free
+        free -= row
+
+
+def _softmax(scores: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax over the classes and its log-partition; ``best`` is their maximum."""
+    powers = (scores - best).exp_()
+    total = powers.sum(0)
+    return powers.div_(total), total.log().add_(best)

@@ -166,9 +166,7 @@ class CalibrationMeter:
         self._offered = state["offered"]
 
     def _add(self, counted: Tally, tops: list[Top] | None, offered: int) -> None:
-        if self._tally is None:
-            self._tally = Tally.zeros(self.num_classes, self.cells, counted.counts.device)
-        self._tally.add_(counted)
+        self._tally = counted if self._tally is None else self._tally.plus(counted)
         self._offered += offered
         kept = self._tops is not None and tops is not None and self._offered <= EXACT_VOXELS
         self._tops = [*self._tops, *tops] if kept else None  # type: ignore[misc]

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["PALETTE", "critical_difference", "gaps", "reliability", "reliability_by_class", "reliability_by_region"]
 
-# Okabe and Ito: blue, vermillion, green, orange, sky blue, purple, black, yellow.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000", "#F0E442")
-MARKERS = "osD^vPX*"
+# Okabe and Ito: blue, vermillion, green, orange, sky blue, purple, black; not their yellow, which white swallows.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000")
+MARKERS = "osD^vPX*"  # one more than colours, so that a colour that returns has another marker
+MANY = 6  # curves; the legend of more would cover them
 FEW = 30  # voxels; the accuracy of fewer is mostly chance and is drawn as such
 WIDTH = 6.0  # inches; at 100 dots per inch a picture is 600 pixels wide
 STYLE = {"font.size": 11, "axes.spines.top": False, "axes.spines.right": False, "savefig.dpi": 100}
@@ -76,12 +77,13 @@ def gaps(result: CalibrationResult, class_names: Sequence[str]) -> Figure:
             bars = axis.barh(
                 rows + offset, values, 0.34, color=PALETTE[number], hatch=hatch, edgecolor="white", label=name
             )
-            labels = [f"{v:+.3f}" if one.predicted else "none" for v, one in zip(values, part.by_class, strict=True)]
+            shown = [f"{value:+.3f}" if abs(value) >= 0.0005 else "0.000" for value in values]
+            labels = [text if one.predicted else "none" for text, one in zip(shown, part.by_class, strict=True)]
             axis.bar_label(bars, labels, padding=3, fontsize=9)
         axis.axvline(0, color="black", linewidth=0.8)
         axis.set_yticks(rows, class_names)
         axis.invert_yaxis()
-        axis.margins(x=0.18)
+        axis.margins(x=0.24)
         axis.set_xlabel("confidence - accuracy   (right of 0: overconfident)")
         axis.set_ylabel("predicted class")
         axis.set_title(f"Signed gap by class and region\n{_where(result)}", fontsize=11)
@@ -110,7 +112,7 @@ def critical_difference(
     with plt.rc_context(STYLE):
         figure: Figure
         figure, axis = plt.subplots(figsize=(WIDTH, 1.2 + 0.22 * len(names)), layout="constrained")
-        colours = dict(zip(names, (PALETTE[:7] * len(names)), strict=False))
+        colours = dict(zip(names, PALETTE * len(names), strict=False))
         posthocs.critical_difference_diagram(mean, p_values, ax=axis, alpha=alpha, color_palette=colours)
         axis.set_title(f"Mean rank, 1 is best; joined: no difference at {alpha:g} (Nemenyi)", fontsize=11)
     return figure
@@ -150,6 +152,10 @@ def _curves(pairs: Mapping[str, Bins], title: str, names: tuple[str, str]) -> Fi
     if any(((bins.counts > 0) & (bins.counts < FEW)).any() for bins in pairs.values()):
         axes[0].plot([], [], "o", color="#555555", markerfacecolor="white", label=f"hollow: fewer than {FEW} voxels")
     _finish(axes[0], names[1], title)
+    if len(pairs) > MANY:
+        axes[0].get_legend().remove()
+        figure.set_figheight(figure.get_figheight() + 0.13 * len(pairs))
+        figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2)
     _histogram(axes[1], pairs, colours)
     axes[1].set_xlabel(names[0])
     return figure

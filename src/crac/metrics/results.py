@@ -130,14 +130,12 @@ def result(tally: Tally, cells: Cells, mask: str, tops: Sequence[Top] | None) ->
     regions = {}
     for number, name in enumerate(REGION_NAMES):
         inside = None if kept is None else Top(*(part[kept.region == number] for part in kept))
-        outer = tally.squares[:, 1]
-        squares = outer if number else tally.squares[:, 0] - outer
         regions[name] = _statistics(
-            tally.counts[:, number], tally.confidence[:, number], squares, tally.surprise[:, number],
+            tally.counts[:, number], tally.confidence[:, number], tally.squares[:, number], tally.surprise[:, number],
             cells, mask, exact, inside,
         )  # fmt: skip
     return _statistics(
-        tally.counts.sum(1), tally.confidence.sum(1), tally.squares[:, 0], tally.surprise.sum(1),
+        tally.counts.sum(1), tally.confidence.sum(1), tally.squares.sum(1), tally.surprise.sum(1),
         cells, mask, exact, kept, regions,
     )  # fmt: skip
 
