@@ -56,10 +56,10 @@ def start(kernel: Any, plan: Plan, tensors: Sequence[Tensor | None]) -> None:
     )
     found = plan.compiled.get(key)
     if found is not None:
-        compiled, rest = found
-        compiled[plan.grid](*addresses, *plan.numbers, *rest)
+        run, rest = found
+        run(*addresses, *plan.numbers, *rest)
         return
     compiled = kernel[plan.grid](*tensors, *plan.numbers, **plan.constants)
     if compiled is not None:  # the interpreter compiles nothing
         given = len(tensors) + len(plan.numbers)
-        plan.compiled[key] = compiled, tuple(plan.constants[name] for name in kernel.arg_names[given:])
+        plan.compiled[key] = compiled[plan.grid], tuple(plan.constants[name] for name in kernel.arg_names[given:])
