@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import warnings
@@ -53,7 +54,15 @@ def start_fabric(config: TrainConfig) -> Fabric:
             precision=PRECISION[config.precision],
         )
         fabric.launch()
+    if processes > 1 and accelerator == "cpu":
+        atexit.register(_leave_group)  # as Lightning itself does on GPUs
     return fabric
+
+
+def _leave_group() -> None:
+    """End the connection to the other processes: its threads may abort a process that ends without."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def is_first() -> bool:
