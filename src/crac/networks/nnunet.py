@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crac.errors import require
@@ -37,36 +38,30 @@ def build_nnunet(channels: int, num_classes: int, dims: int = 2, width: int = 32
         res_block=True,
         deep_supervision=False,
     )
-    norm = {2: InstanceNorm2d, 3: InstanceNorm3d}[dims]
     for module in list(network.modules()):
         for name, child in module.named_children():
             if isinstance(child, nn.InstanceNorm2d | nn.InstanceNorm3d):
-                setattr(module, name, norm(child.num_features, child.eps))
+                setattr(module, name, InstanceNorm(child.eps))
     return Framed(network, channels, stride=2 ** (LEVELS - 1))
 
 
-class InstanceNorm2d(nn.InstanceNorm2d):
-    """Torch's, in another form where it is compiled, see :func:`standardise_each`."""
+class InstanceNorm(nn.Module):
+    """Instance norm without parameters, in 2-D and 3-D, in a form of its own where it is compiled.
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Each channel of each image with mean 0 and variance 1."""
-        return standardise_each(input, self.eps) if torch.compiler.is_compiling() else super().forward(input)
+    The compiler's form of torch's lines up all channels of all images, which takes channels-last images apart.
 
-
-class InstanceNorm3d(nn.InstanceNorm3d):
-    """Torch's, in another form where it is compiled, see :func:`standardise_each`."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Each channel of each volume with mean 0 and variance 1."""
-        return standardise_each(input, self.eps) if torch.compiler.is_compiling() else super().forward(input)
-
-
-def standardise_each(images: Tensor, eps: float) -> Tensor:
-    """Instance norm without parameters.
-
-    The compiler's own form of it lines up all channels of all images, which takes channels-last images apart.
+    Args:
+        eps: Added to the variance.
     """
-    axes = tuple(range(2, images.ndim))
-    wide = images if images.dtype == torch.float64 else images.float()
-    variance, mean = torch.var_mean(wide, axes, correction=0, keepdim=True)
-    return ((wide - mean) * (variance + eps).rsqrt()).to(images.dtype)
+
+    def __init__(self, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Each channel of each image with mean 0 and variance 1."""
+        if not torch.compiler.is_compiling():
+            return F.instance_norm(images, eps=self.eps)
+        wide = images if images.dtype == torch.float64 else images.float()
+        variance, mean = torch.var_mean(wide, tuple(range(2, images.ndim)), correction=0, keepdim=True)
+        return ((wide - mean) * (variance + self.eps).rsqrt()).to(images.dtype)
