@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 __all__ = ["boundary_weights", "squared_distance"]
@@ -23,14 +24,11 @@ def squared_distance(mask: Tensor, dims: int, limit: int) -> Tensor:
     out = torch.where(mask, far, 0).to(torch.int32)
     for dim in range(-dims, 0):
         size = out.shape[dim]
-        source = out
-        for shift in range(1, min(limit, size - 1) + 1):
-            shape = list(out.shape)
-            shape[dim] = shift
-            beyond = source.new_full(shape, far)
-            back = torch.cat([beyond, source.narrow(dim, 0, size - shift)], dim)
-            ahead = torch.cat([source.narrow(dim, shift, size - shift), beyond], dim)
-            out = torch.minimum(out, torch.minimum(back, ahead) + shift**2)
+        reach = min(limit, size - 1)
+        padded = F.pad(out, [0, 0] * (-1 - dim) + [reach, reach], value=far)
+        for shift in range(1, reach + 1):
+            nearer = torch.minimum(padded.narrow(dim, reach - shift, size), padded.narrow(dim, reach + shift, size))
+            torch.minimum(out, nearer.add_(shift**2), out=out)
     return out
 
 
@@ -50,9 +48,9 @@ def boundary_weights(masks: Tensor, dims: int, reach: int = 10, largest: float =
     Returns:
         ``float32`` of the same shape.
     """
-    inside = squared_distance(masks, dims, reach + 1).double().sqrt().floor() - 1
-    outside = squared_distance(~masks, dims, reach + 1).double().sqrt().ceil()
-    distance = torch.where(masks, inside, outside)
+    inside, outside = squared_distance(torch.stack([masks, ~masks]), dims, reach + 1).double().sqrt()
+    inside = inside.floor() - 1
+    distance = torch.where(masks, inside, outside.ceil())
     deep = (masks & (inside >= 1)).flatten(-dims).any(-1).view(*masks.shape[:-dims], *[1] * dims)
     weight = largest * (reach - distance).clamp(min=0) / reach
     return (torch.where(deep, weight, 0) + smallest).float()

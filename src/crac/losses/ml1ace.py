@@ -13,6 +13,8 @@ from crac.losses.base import SegmentationLoss
 
 __all__ = ["CalibrationErrorLoss"]
 
+COPIES = 64
+
 
 class CalibrationErrorLoss(SegmentationLoss):
     """Cross-entropy, plus ``alpha`` times the calibration error of the batch itself (Barfoot et al., MICCAI 2024).
@@ -56,7 +58,12 @@ class CalibrationErrorLoss(SegmentationLoss):
             keep = valid.flatten(1).unsqueeze(1)
             excess, count = torch.where(keep, excess, 0), count * keep
         place = (flat.detach() * self.bins).ceil().long().clamp(1, self.bins) - 1
-        empty = flat.new_zeros(*flat.shape[:2], self.bins)
-        pixels = empty.scatter_add(2, place, count)
-        gaps = empty.scatter_add(2, place, excess).abs() / pixels.clamp(min=1)
+        # Neighbouring pixels add to different copies of a bin: on a GPU they would queue for the same one.
+        place += torch.arange(flat.shape[2], device=flat.device) % COPIES * self.bins
+        empty = flat.new_zeros(*flat.shape[:2], COPIES * self.bins)
+        pixels, excess = (
+            empty.scatter_add(2, place, values).view(*flat.shape[:2], COPIES, self.bins).sum(2)
+            for values in (count, excess)
+        )
+        gaps = excess.abs() / pixels.clamp(min=1)
         return gaps.sum(2) / (pixels > 0).sum(2).clamp(min=1)

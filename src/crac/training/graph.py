@@ -8,8 +8,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from crac.data import Batch
-from crac.losses import ConsistencyLoss, SegmentationLoss
-from crac.training.step import inner_step
+from crac.losses import SegmentationLoss
+from crac.training.step import objective, step_inputs, update
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -28,7 +28,7 @@ class GraphedStep:
     Args:
         fabric: As for the plain step; its precision must not need loss scaling, which waits for the device.
         network: As set up by Fabric.
-        loss: Any method; one that draws random views is never recorded.
+        loss: Any method.
         optimizer: As set up by Fabric, its learning rate a tensor on the device.
     """
 
@@ -37,36 +37,36 @@ class GraphedStep:
         self.stream = torch.cuda.Stream(fabric.device)  # type: ignore[no-untyped-call]
         self.graph: torch.cuda.CUDAGraph | None = None
         self.steps = 0
-        self.images = self.labels = self.value = torch.empty(0)
+        self.inputs: tuple[Tensor, ...] = ()
+        self.value = torch.empty(0)
 
     def __call__(self, batch: Batch, generator: Generator) -> Tensor:
         """One update of the weights; returns the loss without waiting for the device."""
-        if isinstance(self.loss, ConsistencyLoss):
-            return self._plain(batch, generator)
+        inputs = step_inputs(self.loss, batch, generator)
         if self.graph is None and self.steps < WARM_UP:
             self.steps += 1
-            self.images, self.labels = torch.empty_like(batch.images), torch.empty_like(batch.labels)
-            return self._beside(batch, generator)
-        if batch.images.shape != self.images.shape:
-            return self._plain(batch, generator)
-        self.images.copy_(batch.images)
-        self.labels.copy_(batch.labels)
+            self.inputs = tuple(torch.empty_like(one) for one in inputs)
+            return self._beside(inputs)
+        if batch.images.shape != self.inputs[0].shape:
+            return self._plain(inputs)
+        for recorded, one in zip(self.inputs, inputs, strict=True):
+            recorded.copy_(one)
         if self.graph is None:
             self._record()
         assert self.graph is not None
         self.graph.replay()
         return self.value.clone()
 
-    def _plain(self, batch: Batch, generator: Generator) -> Tensor:
+    def _plain(self, inputs: tuple[Tensor, ...]) -> Tensor:
         # The recorded gradients live in the graph's memory; a plain step must not add to them.
         self.optimizer.zero_grad(set_to_none=True)
-        return inner_step(self.fabric, self.network, self.loss, self.optimizer, batch, generator)
+        return update(self.fabric, self.network, self.loss, self.optimizer, inputs)
 
-    def _beside(self, batch: Batch, generator: Generator) -> Tensor:
+    def _beside(self, inputs: tuple[Tensor, ...]) -> Tensor:
         """A plain step on another stream, as CUDA asks before recording."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
-            value = self._plain(batch, generator)
+            value = self._plain(inputs)
         torch.cuda.current_stream().wait_stream(self.stream)
         return value
 
@@ -74,7 +74,7 @@ class GraphedStep:
         self.optimizer.zero_grad(set_to_none=True)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, stream=self.stream):
-            value = self.loss(self.network(self.images), self.labels)
+            value = objective(self.network, self.loss, *self.inputs)
             self.fabric.backward(value)
             self.optimizer.step()
             self.value = value.detach()

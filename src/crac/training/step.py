@@ -9,12 +9,12 @@ from torch import Generator, Tensor, nn
 
 from crac.data import Batch
 from crac.losses import ConsistencyLoss, SegmentationLoss
-from crac.training.views import draw_view
+from crac.training.views import draw_views, make_view
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
-__all__ = ["inner_step", "step_generator"]
+__all__ = ["inner_step", "objective", "step_generator", "step_inputs", "update"]
 
 
 def step_generator(device: torch.device, *numbers: int) -> Generator:
@@ -38,20 +38,40 @@ def inner_step(
         batch: On the device, in the network's memory format.
         generator: For methods that draw.
     """
-    if isinstance(loss, ConsistencyLoss):
-        value = _two_views(network, loss, batch, generator)
-    else:
-        value = loss(network(batch.images), batch.labels)
+    return update(fabric, network, loss, optimizer, step_inputs(loss, batch, generator))
+
+
+def step_inputs(loss: SegmentationLoss, batch: Batch, generator: Generator) -> tuple[Tensor, ...]:
+    """All that differs from step to step: images, labels, and the random numbers of methods that draw."""
+    drawn = draw_views(batch.images, generator) if isinstance(loss, ConsistencyLoss) else ()
+    return batch.images, batch.labels, *drawn
+
+
+def update(
+    fabric: Fabric, network: nn.Module, loss: SegmentationLoss, optimizer: Any, inputs: tuple[Tensor, ...]
+) -> Tensor:
+    """:func:`inner_step` on given inputs."""
+    value = objective(network, loss, *inputs)
     fabric.backward(value)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return value.detach()
 
 
-def _two_views(network: nn.Module, loss: ConsistencyLoss, batch: Batch, generator: Generator) -> Tensor:
+def objective(network: nn.Module, loss: SegmentationLoss, images: Tensor, labels: Tensor, *drawn: Tensor) -> Tensor:
+    """What a step makes smaller: a function of its inputs that a CUDA graph can record."""
+    if isinstance(loss, ConsistencyLoss):
+        return _two_views(network, loss, images, labels, *drawn)
+    value: Tensor = loss(network(images), labels)
+    return value
+
+
+def _two_views(
+    network: nn.Module, loss: ConsistencyLoss, images: Tensor, labels: Tensor, numbers: Tensor, noise: Tensor
+) -> Tensor:
     """Fit the first view to its labels; let both agree wherever both see the image."""
-    (first, images), (second, other_images) = (draw_view(batch.images, generator) for _ in range(2))
-    logits, other = network(torch.cat([images, other_images])).chunk(2)
+    (first, shown), (second, other_shown) = (make_view(images, *drawn) for drawn in zip(numbers, noise, strict=True))
+    logits, other = network(torch.cat([shown, other_shown])).chunk(2)
     (aligned, seen), (other_aligned, other_seen) = first.invert(logits), second.invert(other)
-    fitted: Tensor = loss(logits, first.apply_labels(batch.labels))
-    return fitted + loss.consistency(aligned, other_aligned, batch.labels, seen & other_seen)
+    fitted: Tensor = loss(logits, first.apply_labels(labels))
+    return fitted + loss.consistency(aligned, other_aligned, labels, seen & other_seen)

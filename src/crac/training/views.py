@@ -1,18 +1,20 @@
 """Two random views of a batch, and the way back: what ``bwcr`` compares.
 
-Everything is drawn and computed on the device of the images. Volumes are moved in the plane of their slices.
+All that is left to chance are the numbers of :func:`draw_views`; the rest is computed from them on the device of the
+images, without waiting for it. Volumes are moved in the plane of their slices.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-__all__ = ["View", "draw_view"]
+__all__ = ["View", "draw_views", "make_view"]
 
 ROTATION, TRANSLATION, SHEAR = 20.0, 10.0, 5.0
 """Largest rotation and shear in degrees, largest translation in pixels."""
@@ -21,13 +23,17 @@ SCALE, GAMMA, GAIN, OFFSET, NOISE = (0.75, 1.25), (0.5, 2.0), (0.9, 1.1), (-0.1,
 SMOOTHING = (1 / 16, 4 / 16, 6 / 16, 4 / 16, 1 / 16)
 """Binomial kernel, a Gaussian of one pixel; blur and sharpening remove and add what it takes away."""
 
+MOVES, CHANGES = 5, 6
+"""How many properties of a view are drawn: of its transform, and of its intensities."""
+
 
 @dataclass(frozen=True)
 class View:
     """An affine transform of each image of a batch.
 
     Args:
-        forward: ``(B, d, d + 1)``: where in the image a pixel of the view comes from, in ``grid_sample``'s units.
+        forward: ``(B, 2, 3)``: where in the slice a pixel ``(x, y)`` of the view comes from; both axes run from -1
+            to 1.
         backward: The inverse.
     """
 
@@ -48,75 +54,94 @@ class View:
         return _sample(logits, self.backward, "bilinear"), seen
 
 
-def draw_view(images: Tensor, generator: Generator) -> tuple[View, Tensor]:
-    """A random view and the images as it shows them, with random changes of intensity.
+def draw_views(images: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
+    """The random numbers of two views.
+
+    Args:
+        images: ``(B, C, *S)``.
+        generator: On their device.
+
+    Returns:
+        Uniform numbers ``(2, 11, 2, B)``, of each property whether it changes and how much, and noise
+        ``(2, B, C, *S)``.
+    """
+    device = generator.device
+    numbers = torch.rand(2, MOVES + CHANGES, 2, len(images), device=device, generator=generator)
+    return numbers, torch.randn(2, *images.shape, device=device, generator=generator)
+
+
+def make_view(images: Tensor, numbers: Tensor, noise: Tensor) -> tuple[View, Tensor]:
+    """A view, to map labels and logits with, and the images as it shows them, with other intensities.
 
     Args:
         images: ``(B, C, *S)``, in 0..1.
-        generator: On the device of the images.
-
-    Returns:
-        The view, to map labels and logits with, and the changed images.
+        numbers: ``(11, 2, B)`` of :func:`draw_views`.
+        noise: ``(B, C, *S)`` of it.
     """
-    batch, _, *size = images.shape
-    matrix = _in_plane(_draw_matrix(batch, generator), size)
-    view = View(matrix[:, :-1], torch.linalg.inv(matrix)[:, :-1])
-    return view, _draw_intensity(view.apply(images), generator)
+    height, width = images.shape[-2:]
+    view = _make_transform(numbers[:MOVES], height, width)
+    return view, _change_intensity(view.apply(images), numbers[MOVES:], noise)
 
 
-def _maybe(batch: int, low: float, high: float, neutral: float, generator: Generator) -> Tensor:
+def _between(numbers: Tensor, low: float, high: float, neutral: float) -> Tensor:
     """``(B,)`` values between ``low`` and ``high``, each with probability one half, else ``neutral``."""
-    values = torch.rand(2, batch, device=generator.device, generator=generator)
-    return torch.where(values[0] < 0.5, low + (high - low) * values[1], neutral)
+    return torch.where(numbers[0] < 0.5, low + (high - low) * numbers[1], neutral)
 
 
-def _draw_matrix(batch: int, generator: Generator) -> Tensor:
-    """``(B, 3, 3)`` transforms of pixel coordinates around the centre, ``(x, y, 1)``."""
-    angle = _maybe(batch, -math.radians(ROTATION), math.radians(ROTATION), 0, generator)
-    shear = _maybe(batch, -math.radians(SHEAR), math.radians(SHEAR), 0, generator).tan()
-    scale = _maybe(batch, *SCALE, 1, generator)
-    shift_x, shift_y = (_maybe(batch, -TRANSLATION, TRANSLATION, 0, generator) for _ in range(2))
-    zero, one = torch.zeros_like(angle), torch.ones_like(angle)
-    rotation = torch.stack([angle.cos(), -angle.sin(), zero, angle.sin(), angle.cos(), zero, zero, zero, one], -1)
-    slant = torch.stack([one, shear, zero, zero, one, zero, zero, zero, one], -1)
-    rest = torch.stack([scale, zero, shift_x, zero, scale, shift_y, zero, zero, one], -1)
-    return rest.view(-1, 3, 3) @ rotation.view(-1, 3, 3) @ slant.view(-1, 3, 3)
+def _make_transform(numbers: Tensor, height: int, width: int) -> View:
+    """Shear, then rotate, scale and shift pixel coordinates around the centre."""
+    turn, slant = math.radians(ROTATION), math.radians(SHEAR)
+    angle, shear = _between(numbers[0], -turn, turn, 0), _between(numbers[1], -slant, slant, 0).tan()
+    scale = _between(numbers[2], *SCALE, 1)
+    x, y = (_between(one, -TRANSLATION, TRANSLATION, 0) for one in numbers[3:5])
+    cos, sin = angle.cos(), angle.sin()
+    # Written out: a product of matrices may be computed in TF32, which would move pixels.
+    forward = scale * cos, scale * (cos * shear - sin), scale * sin, scale * (sin * shear + cos)
+    back = (cos + sin * shear) / scale, (sin - cos * shear) / scale, -sin / scale, cos / scale
+    home = -(back[0] * x + back[1] * y), -(back[2] * x + back[3] * y)
+    return View(_in_units(*forward, x, y, height, width), _in_units(*back, *home, height, width))
 
 
-def _in_plane(matrix: Tensor, size: list[int]) -> Tensor:
-    """``(B, d + 1, d + 1)``: the transform of the last two axes in units where each axis runs from -1 to 1."""
-    height, width = size[-2:]
-    half = matrix.new_tensor([width / 2, height / 2, 1])
-    plane = matrix * half / half[:, None]
-    full = torch.eye(len(size) + 1, device=matrix.device).repeat(len(matrix), 1, 1)
-    full[:, :2, :2] = plane[:, :2, :2]
-    full[:, :2, -1] = plane[:, :2, 2]
-    return full
+def _in_units(xx: Tensor, xy: Tensor, yx: Tensor, yy: Tensor, x: Tensor, y: Tensor, height: int, width: int) -> Tensor:
+    """``(B, 2, 3)``: the transform ``[[xx, xy, x], [yx, yy, y]]`` of pixels where each axis runs from -1 to 1."""
+    rows = [xx, xy * (height / width), x * (2 / width), yx * (width / height), yy, y * (2 / height)]
+    return torch.stack(rows, -1).view(-1, 2, 3)
 
 
 def _sample(images: Tensor, matrix: Tensor, mode: str) -> Tensor:
-    grid = F.affine_grid(matrix.to(images.dtype), list(images.shape), align_corners=False)
-    return F.grid_sample(images, grid, mode=mode, align_corners=False)
+    slices = images.flatten(1, -3)  # all slices of a volume move alike
+    height, width = images.shape[-2:]
+    across, down = (
+        (torch.arange(side, device=images.device, dtype=images.dtype) * 2 + 1) / side - 1 for side in (width, height)
+    )
+    rows = matrix.to(images.dtype).view(-1, 2, 3, 1, 1).unbind(1)
+    grid = torch.stack([row[:, 0] * across + row[:, 1] * down.view(-1, 1) + row[:, 2] for row in rows], -1)
+    return F.grid_sample(slices, grid, mode=mode, align_corners=False).view_as(images)
 
 
-def _draw_intensity(images: Tensor, generator: Generator) -> Tensor:
-    batch, axes = len(images), [1] * (images.ndim - 1)
+def _change_intensity(images: Tensor, numbers: Tensor, noise: Tensor) -> Tensor:
+    axes = [1] * (images.ndim - 1)
 
-    def maybe(low: float, high: float, neutral: float) -> Tensor:
-        return _maybe(batch, low, high, neutral, generator).view(-1, *axes)
+    def between(number: int, low: float, high: float, neutral: float) -> Tensor:
+        return _between(numbers[number], low, high, neutral).view(-1, *axes)
 
-    images = images.clamp(min=1e-6) ** maybe(*GAMMA, 1)
-    images = images * maybe(*GAIN, 1) + maybe(*OFFSET, 0)
-    images = images - maybe(0, 1, 0) * _detail(images)
-    images = images + maybe(0, 1, 0) * _detail(images)
-    noise = torch.randn(images.shape, device=generator.device, generator=generator)
-    return images + maybe(*NOISE, 0) * noise
+    images = images.clamp(min=1e-6) ** between(0, *GAMMA, 1)
+    images = images * between(1, *GAIN, 1) + between(2, *OFFSET, 0)
+    images = images - between(3, 0, 1, 0) * _detail(images)
+    images = images + between(4, 0, 1, 0) * _detail(images)
+    return images + between(5, *NOISE, 0) * noise
 
 
 def _detail(images: Tensor) -> Tensor:
     """What smoothing takes away, in the plane of the slices."""
     flat = images.flatten(0, -3).unsqueeze(1)
-    kernel = flat.new_tensor(SMOOTHING)
+    kernel = _kernel(images.device, images.dtype)
     flat = F.pad(flat, (2, 2, 2, 2), mode="replicate")
     smooth = F.conv2d(F.conv2d(flat, kernel.view(1, 1, 1, 5)), kernel.view(1, 1, 5, 1))
     return images - smooth.view_as(images)
+
+
+@lru_cache
+def _kernel(device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Made once: bringing numbers to a GPU waits for it."""
+    return torch.tensor(SMOOTHING, device=device, dtype=dtype)
