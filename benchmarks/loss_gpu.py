@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 import crac
@@ -20,9 +21,10 @@ from agreement import disagreements, draw
 from crac import kernels
 from measure import RESULTS, Timing, environment, least_bytes, make_batch, save
 from report import table
-from rivals import Loss, rivals
+from rivals import Loss, rivals, with_mode
 
 Sets = list[tuple[Tensor, Tensor]]
+ROUNDS = 5
 CASES: dict[str, dict[str, Any]] = {
     "16x4x192x192 fp32": {"shape": (16, 4, 192, 192)},
     "64x4x512x512 fp32": {"shape": (64, 4, 512, 512)},
@@ -50,8 +52,8 @@ def copy_bandwidth() -> float:
     return 2 * source.numel() * source.element_size() / (times.median / 1e3)
 
 
-def timed(call: Callable[[Tensor, Tensor], Any], sets: Sets, repeats: int) -> Timing:
-    """Time calls one by one, on inputs that take turns so that the cache holds none of them."""
+def samples(call: Callable[[Tensor, Tensor], Any], sets: Sets, repeats: int) -> list[float]:
+    """Milliseconds of calls one by one, on inputs that take turns so that the cache holds none of them."""
     for number in range(5):
         call(*sets[number % len(sets)])
     events = [(torch.cuda.Event(True), torch.cuda.Event(True)) for _ in range(repeats)]
@@ -61,7 +63,12 @@ def timed(call: Callable[[Tensor, Tensor], Any], sets: Sets, repeats: int) -> Ti
         call(*sets[number % len(sets)])
         end.record()
     torch.cuda.synchronize()
-    return Timing.of([start.elapsed_time(end) for start, end in events])
+    return [start.elapsed_time(end) for start, end in events]
+
+
+def timed(call: Callable[[Tensor, Tensor], Any], sets: Sets, repeats: int) -> Timing:
+    """Time calls one by one."""
+    return Timing.of(samples(call, sets, repeats))
 
 
 def replayed(call: Callable[[Tensor, Tensor], Any], sets: Sets, repeats: int) -> Timing:
@@ -85,9 +92,9 @@ def extra_memory(call: Callable[[Tensor, Tensor], Any], sets: Sets) -> float:
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    call(*sets[0])
+    returned = call(*sets[0]) or ()
     torch.cuda.synchronize()
-    gradient = sets[0][0].numel() * sets[0][0].element_size()
+    gradient = sum(one.numel() * one.element_size() for one in returned)
     return (torch.cuda.max_memory_allocated() - before - gradient) / 2**20
 
 
@@ -114,32 +121,39 @@ def measure(name: str, case: dict[str, Any], bandwidth: float) -> list[dict[str,
     losses = rivals(case["shape"][1], "cuda", compiled=plain)
     if not plain:
         losses = {key: losses[key] for key in ("crac, eager", "cross-entropy alone", "crac, fused")}
-    rows = []
-
-    def row(rival: str, call: Callable[[Tensor, Tensor], Any], on: Sets) -> None:
-        floor = least_bytes(*on[0]) / bandwidth * 1e3
-        try:
-            timing = timed(call, on, 20 if rival in ("unfold", "MONAI NACLLoss") else 100)
-            memory = extra_memory(call, on)
-            graph = replayed(call, on, 20) if rival.startswith(("crac, fused", "cross")) else None
-        except Exception as error:
-            print(f"{name}: {rival}: {type(error).__name__}: {str(error)[:300]}", flush=True)
-            return
-        rows.append(
-            {"case": name, "rival": rival, "ms": timing, "graph_ms": graph, "extra_mib": memory, "floor_ms": floor}
-        )
-
-    for rival, loss in losses.items():
-        row(rival, both_passes(loss), sets)
+    calls = {rival: (both_passes(loss), sets) for rival, loss in losses.items()}
     narrow = [(logits, labels.to(torch.uint8)) for logits, labels in sets]
-    row("crac, fused, uint8 labels", both_passes(losses["crac, fused"]), narrow)
-    kernels.mode = "auto"
+    calls["crac, fused, uint8 labels"] = both_passes(losses["crac, fused"]), narrow
     if name == "64x4x512x512 fp32":
-        for rival, other in variants(case["shape"][1]).items():
-            row(rival, both_passes(other), sets)
+        calls |= {
+            rival: (both_passes(with_mode("auto", loss)), sets) for rival, loss in variants(case["shape"][1]).items()
+        }
         observing = crac.CRaCLoss(case["shape"][1]).cuda()
-        row("crac, fused observe", lambda logits, labels: observing.observe(logits.detach(), labels), sets)
+        observe = with_mode("auto", lambda logits, labels: observing.observe(logits.detach(), labels))
+        calls["crac, fused observe"] = observe, sets
+    times = in_turns(name, calls)
+    rows = []
+    for rival, (call, on) in calls.items():
+        if rival in times:
+            graph = replayed(call, on, 20) if rival.startswith(("crac, fused", "cross")) else None
+            floor = least_bytes(*on[0]) / bandwidth * 1e3
+            timing = {"ms": Timing.of(times[rival]), "graph_ms": graph, "extra_mib": extra_memory(call, on)}
+            rows.append({"case": name, "rival": rival, **timing, "floor_ms": floor})
+    kernels.mode = "auto"
     return rows
+
+
+def in_turns(name: str, calls: dict[str, tuple[Callable[[Tensor, Tensor], Any], Sets]]) -> dict[str, list[float]]:
+    """Times of every call, in rounds: where Python sets the pace, its own changes from second to second."""
+    times: dict[str, list[float]] = {rival: [] for rival in calls}
+    for _ in range(ROUNDS):
+        for rival in list(times):
+            try:
+                times[rival] += samples(*calls[rival], 4 if rival in ("unfold", "MONAI NACLLoss") else 20)
+            except Exception as error:
+                print(f"{name}: {rival}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+                del times[rival]
+    return times
 
 
 def variants(classes: int) -> dict[str, Loss]:
@@ -175,27 +189,31 @@ def sweep(count: int) -> dict[str, Any]:
     return {"cases": count, "failed": failed}
 
 
-def profile(shape: tuple[int, ...]) -> None:
-    """Print what runs on the device in one call, and how long the call keeps the CPU."""
-    loss = crac.CRaCLoss(shape[1]).cuda()
-    call = both_passes(loss)
-    sets = [make_batch(shape, "cuda")]
-    for _ in range(3):
-        call(*sets[0])
-    torch.cuda.synchronize()
-    started = time.perf_counter()
-    for _ in range(50):
-        call(*sets[0])
-    issued = (time.perf_counter() - started) / 50
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
-        for _ in range(10):
-            call(*sets[0])
-        torch.cuda.synchronize()
-    print(f"\n{shape}: the CPU issues a call in {issued * 1e6:.0f} µs at most; on the device, per call:")
-    for event in sorted(found.key_averages(), key=lambda event: -event.self_device_time_total):
-        if event.self_device_time_total:
-            print(f"  {event.self_device_time_total / 10:9.1f} µs  {event.count / 10:4.1f} times  {event.key[:90]}")
+def profile(shape: tuple[int, ...]) -> dict[str, Any]:
+    """What a call of the fused loss and one of cross-entropy keep busy: the CPU, and the device kernel by kernel."""
+    losses: dict[str, Loss] = {"cross-entropy alone": F.cross_entropy, "crac, fused": crac.CRaCLoss(shape[1]).cuda()}
+    batch = make_batch(shape, "cuda")
+    issued: dict[str, list[float]] = {name: [] for name in losses}
+    for _ in range(10 * ROUNDS):
+        for name, loss in losses.items():
+            torch.cuda.synchronize()
+            started = time.perf_counter()
+            both_passes(loss)(*batch)
+            issued[name].append((time.perf_counter() - started) * 1e6)
+    found: dict[str, Any] = {"shape": shape}
+    for name, loss in losses.items():
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+            for _ in range(10):
+                both_passes(loss)(*batch)
+            torch.cuda.synchronize()
+        kernels_us = {
+            event.key.split("<")[0][:60]: event.self_device_time_total / 10
+            for event in seen.key_averages()
+            if event.self_device_time_total
+        }
+        found[name] = {"cpu_us": Timing.of(issued[name]), "device_us": sum(kernels_us.values()), "kernels": kernels_us}
+        print(f"{shape} {name}: {found[name]}", flush=True)
+    return found
 
 
 def explore() -> None:
@@ -242,9 +260,9 @@ def main() -> None:
         torch.cuda.empty_cache()
         print(f"timed {name}", flush=True)
     kernels.mode = "auto"
-    for shape in ((16, 4, 192, 192), (64, 4, 512, 512), (2, 4, 128, 128, 128)):
-        profile(shape)
+    profiles = [profile(shape) for shape in ((16, 4, 192, 192), (64, 4, 512, 512), (2, 4, 128, 128, 128))]
     result = environment() | {"copy_bytes_per_second": bandwidth, "agreement": agreement, "rows": rows}
+    result["profiles"] = profiles
     save(args.out, result)
     print()
     print(table(result))

@@ -39,16 +39,19 @@ def unfold(loss: crac.CRaCLoss) -> Loss:
     return compute
 
 
+def with_mode(mode: str, function: Callable[[Tensor, Tensor], Any]) -> Callable[[Tensor, Tensor], Any]:
+    """A function that is always called in this mode of the kernels."""
+
+    def compute(logits: Tensor, labels: Tensor) -> Any:
+        kernels.mode = mode
+        return function(logits, labels)
+
+    return compute
+
+
 def rivals(classes: int, device: str, compiled: bool = True) -> dict[str, Loss]:
     """Name -> loss, all for ``int64`` labels ``(B, *S)``."""
     loss = crac.CRaCLoss(classes).to(device)
-
-    def with_mode(mode: str, function: Loss) -> Loss:
-        def compute(logits: Tensor, labels: Tensor) -> Tensor:
-            kernels.mode = mode
-            return function(logits, labels)
-
-        return compute
 
     found: dict[str, Loss] = {"unfold": unfold(loss)}
     if importlib.util.find_spec("monai"):
