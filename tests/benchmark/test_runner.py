@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from crac.benchmark import CellResult, Suite, load_results, run_benchmark
 from crac.benchmark.cell import Folder
@@ -77,8 +78,6 @@ def test_a_result_holds_what_the_network_of_its_run_does(tiny_suite: Any, tmp_pa
     run = tmp_path / "out/runs/phantom.unet.ce.0"
     model, names = Model.load(run, "cpu"), RunFolder(run).split().test
     assert set(ce.volumes) == set(names)
-    import torch
-
     predictions = [
         Prediction(
             name,
@@ -116,6 +115,14 @@ def test_broken_runs_are_named_and_do_not_stop_the_others(
     assert not (out / "broken/phantom.unet.wrong.0.txt").exists()
     assert set(written(out)) == {"phantom.unet.ce.0.json", "phantom.unet.wrong.0.json"}
     assert before.items() <= written(out).items()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_suite_for_gpus_is_refused_once_where_there_is_none(tiny_suite: Any, tmp_path: Path) -> None:
+    suite = tiny_suite(training={"epochs": 1, "width": 2, "batch_size": 8, "cuda_graph": True})
+    with pytest.raises(InputError, match=r"suite tiny, training: cuda_graph needs one GPU .*; got 1 x cpu and fp32"):
+        run_benchmark(suite, tmp_path / "out")
+    assert not (tmp_path / "out/runs").exists()
 
 
 def test_a_part_of_a_suite(tiny_suite: Any, tmp_path: Path) -> None:

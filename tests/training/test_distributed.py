@@ -18,7 +18,7 @@ from crac.training.checkpoint import Checkpoint
 @pytest.mark.slow
 def test_two_gloo_processes_agree_with_one(small: Any, tmp_path: Path) -> None:
     """Gradients are added in another order, hence equal only to float32: losses to 1e-5, multipliers to 1e-4."""
-    settings = {"epochs": 3, "deterministic": True, "width": 2, "backbone": "nnunet", "batch_size": 8}
+    settings = {"epochs": 3, "deterministic": True, "width": 2, "backbone": "unet", "batch_size": 8}
     alone = train(small(**settings), tmp_path / "one")
     (tmp_path / "settings.yaml").write_text(small(devices=2, **settings).dump())
     command = [sys.executable, "-m", "crac", "train", "--config", str(tmp_path / "settings.yaml")]

@@ -15,6 +15,7 @@ from crac.benchmark.suite import DataSet, Suite
 from crac.benchmark.watch import Watch
 from crac.data import Store, phantom, prepare
 from crac.errors import InputError, ProblemsError
+from crac.training.engine import check_devices
 
 __all__ = ["Summary", "run_benchmark"]
 
@@ -62,6 +63,8 @@ def run_benchmark(
     _refuse_other_settings(chosen, folder)
     _prepare(suite, folder)
     open_jobs = [job for job in chosen if _missing(job, folder)]
+    if ray is None:
+        _refuse_missing_devices(suite, open_jobs)
     clock = Clock(chosen, folder, time_limit)
     queue = clock.admitted(iter(open_jobs))
     if ray is not None:
@@ -162,6 +165,15 @@ def _refuse_other_settings(jobs: Sequence[Job], folder: Folder) -> None:
                     break
     if problems:
         raise ProblemsError(f"{folder.path} holds results of other settings, choose another --out", problems)
+
+
+def _refuse_missing_devices(suite: Suite, jobs: Sequence[Job]) -> None:
+    """Once, instead of from every run."""
+    for job in jobs:
+        try:
+            check_devices(job.config)
+        except InputError as error:
+            raise InputError(f"suite {suite.name}, training: {error}") from error
 
 
 def _store(name: str, dataset: DataSet, folder: Folder) -> Path:

@@ -17,13 +17,13 @@ from crac.training.config import TrainConfig
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
-__all__ = ["is_first", "memory_format", "numerics", "start_fabric"]
+__all__ = ["check_devices", "is_first", "memory_format", "numerics", "start_fabric"]
 
 PRECISION = {"fp32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
-def start_fabric(config: TrainConfig) -> Fabric:
-    """Fabric on the devices asked for, its processes started."""
+def check_devices(config: TrainConfig) -> str:
+    """Refuse settings that this machine cannot serve; returns the accelerator."""
     processes = config.devices * config.nodes
     if config.batch_size % processes:
         raise InputError(
@@ -41,6 +41,13 @@ def start_fabric(config: TrainConfig) -> Fabric:
             "cuda_graph needs one GPU and a precision other than fp16; "
             f"got {processes} x {accelerator} and {config.precision}"
         )
+    return accelerator
+
+
+def start_fabric(config: TrainConfig) -> Fabric:
+    """Fabric on the devices asked for, its processes started."""
+    accelerator = check_devices(config)
+    processes = config.devices * config.nodes
     require("lightning")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside Lightning, none of them the user's doing
