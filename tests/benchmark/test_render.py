@@ -57,12 +57,27 @@ def test_one_command_writes_all_and_twice_the_same(tmp_path: Path) -> None:
 def test_entries_are_means_and_deviations_over_seeds(results: list[CellResult]) -> None:
     (group,) = group_results(results)
     assert [row.method for row in group.rows] == ["ce", "ce-temperature", "nacl", "crac-released"]
-    assert [row.results[0].cell.sweep["alpha"] for row in group.sweeps["nacl"]] == [0.05, 0.5]
+    sweep = group.sweeps["nacl"]
+    assert sweep.option == "alpha"
+    assert list(sweep.rows) == [0.05, 0.5]
     per_seed = [np.mean([r.volumes[v][r.columns.index("dsc")] for v in r.volumes]) for r in group.rows[0].results]
     entry = main_table([group]).rows[0][1]
     assert isinstance(entry, Number)
     assert entry.value == pytest.approx(np.mean(per_seed))
     assert entry.sd == pytest.approx(np.std(per_seed, ddof=1))
+
+
+def test_a_row_of_the_tables_is_a_point_of_the_sweep(results: list[CellResult]) -> None:
+    named = [
+        replace(r, settings={**r.settings, "method_options": {"alpha": 0.1}}) if r.cell.method == "nacl" else r
+        for r in results
+    ]
+    (group,) = group_results(named)
+    sweep = group.sweeps["nacl"]
+    assert sweep.rows[0.1].method == "nacl"
+    assert [sweep.label(value) for value in sweep.rows] == ["NACL alpha 0.05", "NACL alpha 0.1", "NACL alpha 0.5"]
+    assert "nacl" in [row.method for row in group.rows]
+    assert len(group.all_rows()) == len(group.rows) + 2
 
 
 def test_the_papers_values_stand_beside_ours_where_it_has_them(results: list[CellResult]) -> None:

@@ -80,9 +80,11 @@ def mask_table(group: Group) -> Table:
 
 def sweep_table(group: Group, method: str) -> Table:
     """A sweep, and the methods without one below it."""
-    swept = group.sweeps[method]
-    rows = {row.label: [row.number(measure) for measure in MAIN] for row in [*swept, *compared(group)]}
-    caption = f"{group.title}: sensitivity of {method} to {next(iter(swept[0].results[0].cell.sweep))}"
+    sweep = group.sweeps[method]
+    swept = {sweep.label(value): row for value, row in sweep.rows.items()}
+    others = {row.label: row for row in compared(group)}
+    rows = {label: [row.number(measure) for measure in MAIN] for label, row in {**swept, **others}.items()}
+    caption = f"{group.title}: sensitivity of {method} to {sweep.option}"
     headings, higher = [measure.heading for measure in MAIN], [measure.higher for measure in MAIN]
     return ranked_table(f"sweep-{method}-{group.name}", caption, headings, rows, higher, rank=False)
 

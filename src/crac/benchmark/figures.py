@@ -138,16 +138,13 @@ def _multipliers(group: Group) -> Figure:
 
 
 def _sweep(group: Group, method: str) -> Figure:
-    rows = group.sweeps[method]
-    option = next(iter(rows[0].results[0].cell.sweep))
-    weights = [row.results[0].cell.sweep[option] for row in rows]
+    option, rows = group.sweeps[method].option, group.sweeps[method].rows
     plt = require("matplotlib.pyplot")
     with plt.rc_context(STYLE):
         figure: Figure
         figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
     for axis, measure in zip(axes, (MAIN[0], MAIN[2]), strict=True):
-        numbers = [row.number(measure) for row in rows]
-        known = [(w, n) for w, n in zip(weights, numbers, strict=True) if n is not None]
+        known = [(weight, n) for weight, row in rows.items() if (n := row.number(measure)) is not None]
         axis.errorbar(
             [w for w, _ in known], [n.value for _, n in known], [n.sd or 0 for _, n in known],
             color=PALETTE[0], marker=MARKERS[0], capsize=3, label=f"{method}, by {option}",

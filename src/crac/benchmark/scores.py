@@ -14,7 +14,7 @@ from crac.benchmark.result import CellResult
 from crac.benchmark.tables import Measure, Number
 from crac.losses import METHODS
 
-__all__ = ["MAIN", "MASK", "Group", "Row", "group_results", "patient_table"]
+__all__ = ["MAIN", "MASK", "Group", "Row", "Sweep", "group_results", "patient_table"]
 
 MASK = "label_foreground"
 MAIN = (
@@ -82,6 +82,24 @@ def patient_table(rows: Sequence[Row], measure: Measure) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
+class Sweep:
+    """A method with several values of one keyword.
+
+    Args:
+        option: The keyword.
+        rows: By its value, in growing order; among them the method's row in the tables if that has a value of its own.
+    """
+
+    option: str
+    rows: dict[float, Row]
+
+    def label(self, value: float) -> str:
+        """A row for people."""
+        row = self.rows[value]
+        return row.label if row.results[0].cell.sweep else f"{row.label} {self.option} {value:g}"
+
+
+@dataclass(frozen=True)
 class Group:
     """Everything on one data set with one backbone.
 
@@ -90,14 +108,14 @@ class Group:
         label: The same for people.
         backbone: Name of the network.
         rows: The methods, in the order of :data:`crac.METHODS`.
-        sweeps: Method -> rows of its sweep, in the order of the values.
+        sweeps: By method.
     """
 
     dataset: str
     label: str
     backbone: str
     rows: list[Row]
-    sweeps: dict[str, list[Row]]
+    sweeps: dict[str, Sweep]
 
     @property
     def name(self) -> str:
@@ -116,7 +134,8 @@ class Group:
 
     def all_rows(self) -> list[Row]:
         """Methods and sweeps."""
-        return [*self.rows, *(row for rows in self.sweeps.values() for row in rows)]
+        swept = [row for sweep in self.sweeps.values() for row in sweep.rows.values()]
+        return [*self.rows, *(row for row in swept if row not in self.rows)]
 
     def row(self, method: str) -> Row | None:
         """A method by its name."""
@@ -136,12 +155,23 @@ def group_results(results: Sequence[CellResult]) -> list[Group]:
 def _group(dataset: str, backbone: str, methods: dict[str, list[CellResult]]) -> Group:
     rows = [Row(sorted(results, key=lambda result: result.cell.seed)) for results in methods.values()]
     rows.sort(key=_order)
-    sweeps: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.results[0].cell.sweep:
-            sweeps.setdefault(row.results[0].settings["method"], []).append(row)
     plain = [row for row in rows if not row.results[0].cell.sweep]
+    sweeps: dict[str, Sweep] = {}
+    for row in rows:
+        first = row.results[0]
+        for option in first.cell.sweep:
+            sweeps.setdefault(first.settings["method"], _sweep(option, first.settings["method"], rows))
     return Group(dataset, rows[0].results[0].dataset["label"], backbone, plain, sweeps)
+
+
+def _sweep(option: str, method: str, rows: Sequence[Row]) -> Sweep:
+    found: dict[float, Row] = {}
+    for row in rows:
+        first = row.results[0]
+        value = first.settings["method_options"].get(option)
+        if first.settings["method"] == method and value is not None and not first.cell.tempered:
+            found.setdefault(value, row)
+    return Sweep(option, dict(sorted(found.items())))
 
 
 def _order(row: Row) -> tuple[Any, ...]:
