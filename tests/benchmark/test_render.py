@@ -8,6 +8,7 @@ import pytest
 
 from crac.benchmark import load_results
 from crac.benchmark.content import main_table
+from crac.benchmark.reading import differs_from_paper
 from crac.benchmark.render import compose
 from crac.benchmark.result import CellResult
 from crac.benchmark.scores import MAIN, group_results
@@ -78,6 +79,19 @@ def test_a_row_of_the_tables_is_a_point_of_the_sweep(results: list[CellResult]) 
     assert [sweep.label(value) for value in sweep.rows] == ["NACL alpha 0.05", "NACL alpha 0.1", "NACL alpha 0.5"]
     assert "nacl" in [row.method for row in group.rows]
     assert len(group.all_rows()) == len(group.rows) + 2
+
+
+def test_the_page_says_how_far_the_paper_is_and_whether_ours_leads_as_there(results: list[CellResult]) -> None:
+    moved = group_results([replace(r, cell=replace(r.cell, dataset="acdc", backbone="unet")) for r in results])
+    span, lead = differs_from_paper(moved)
+    nacl, ours = (moved[0].row(name) for name in ("nacl", "crac-released"))
+    assert nacl is not None
+    assert ours is not None
+    its, mine = (float(np.mean([result.mean("dsc") for result in row.results])) for row in (nacl, ours))
+    low, high = sorted([its - 0.854, mine - 0.877])
+    assert f"over the 2 methods both have: DSC by {low:+.3f} to {high:+.3f}, HD95 by" in span
+    assert f"CRaC (released) minus NACL: DSC {mine - its:+.3f} (+0.023 in the paper)" in lead
+    assert list(differs_from_paper(group_results(results))) == []  # the paper has no phantoms
 
 
 def test_the_papers_values_stand_beside_ours_where_it_has_them(results: list[CellResult]) -> None:

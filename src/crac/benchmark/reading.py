@@ -8,7 +8,7 @@ from crac.benchmark.content import compared
 from crac.benchmark.paper import paper_value
 from crac.benchmark.scores import MAIN, MASK, Group, Row
 from crac.benchmark.significance import difference
-from crac.benchmark.tables import Number, signed
+from crac.benchmark.tables import Measure, Number, signed
 
 __all__ = ["against_rivals", "by_region", "differs_from_paper"]
 
@@ -43,19 +43,38 @@ def by_region(group: Group) -> Iterator[str]:
 
 
 def differs_from_paper(groups: Sequence[Group]) -> Iterator[str]:
-    """Where our numbers lie from the paper's, for every method both have."""
+    """How far our numbers lie from the paper's, and whether ours leads NACL as it does there."""
     for group in groups:
-        parts = []
-        for row in group.rows:
-            shown = []
-            for measure in MAIN:
-                number, paper = row.number(measure), paper_value(row.results[0], measure.key.partition("[")[0])
-                if number is not None and paper is not None:
-                    shown.append(f"{measure.heading} {signed(number.value - paper, measure.decimals)}")
-            if shown:
-                parts.append(f"{row.label}: {', '.join(shown)}")
-        if parts:
-            yield f"{group.title}, ours minus the paper's: {'; '.join(parts)}."
+        values = {row.method: pairs for row in group.rows if (pairs := _beside_paper(row))}
+        spans = []
+        for measure in MAIN:
+            moved = [ours - paper for pairs in values.values() for ours, paper in [pairs[measure]]]
+            if moved:
+                low, high = signed(min(moved), measure.decimals), signed(max(moved), measure.decimals)
+                spans.append(f"{measure.heading} by {low} to {high}")
+        if spans:
+            both = f"over the {len(values)} methods both have"
+            yield f"{group.title}: ours minus the paper's, {both}: {', '.join(spans)}."
+        for row in compared(group):
+            if row.method in values and "nacl" in values:
+                leads = [_lead(measure, values[row.method], values["nacl"]) for measure in MAIN]
+                yield f"{group.title}: {row.label} minus NACL: {', '.join(leads)}."
+
+
+def _beside_paper(row: Row) -> dict[Measure, tuple[float, float]] | None:
+    """Ours and the paper's value of each measure, where there are all."""
+    pairs = {}
+    for measure in MAIN:
+        number, paper = row.number(measure), paper_value(row.results[0], measure.key.partition("[")[0])
+        if number is None or paper is None:
+            return None
+        pairs[measure] = number.value, paper
+    return pairs
+
+
+def _lead(measure: Measure, row: dict[Measure, tuple[float, float]], rival: dict[Measure, tuple[float, float]]) -> str:
+    here, there = (mine - its for mine, its in zip(row[measure], rival[measure], strict=True))
+    return f"{measure.heading} {signed(here, measure.decimals)} ({signed(there, measure.decimals)} in the paper)"
 
 
 def _gap(row: Row, region: str) -> Number | None:
