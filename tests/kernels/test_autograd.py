@@ -63,6 +63,15 @@ def test_multipliers_must_not_change_before_the_backward_pass(batch: Batch) -> N
         value.backward()
 
 
+def test_a_second_derivative_is_refused(batch: Batch) -> None:
+    loss, logits, labels = batch
+    expected = eager(loss, logits, labels)
+    (gradient,) = torch.autograd.grad(loss(logits, labels) ** 2, logits, create_graph=True)
+    assert_same(gradient.detach(), 2 * loss(logits, labels).detach() * expected)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
 def test_without_gradient(batch: Batch) -> None:
     loss, logits, labels = batch
     with torch.no_grad():

@@ -50,21 +50,29 @@ class FusedLoss(torch.autograd.Function):
         return value
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
-        """Hand the kept gradient over, rewritten on the device if the upstream gradient is not 1.
+        """Hand the gradient over; where its own gradient is wanted, it refuses to give one."""
+        # The guard takes as long as the launch, so it stands only where it is needed.
+        return (_guarded_gradient if torch.is_grad_enabled() else _gradient)(ctx, upstream), None, None
 
-        The gradient then belongs to the caller: a second backward pass computes it again.
-        """
-        logits = ctx.saved_tensors[0]
-        gradient, ctx.gradient = ctx.gradient, None
-        kept = gradient is not None
-        if kept and gradient.dtype == torch.float32 and gradient.numel() < SMALL:
-            return gradient.mul_(upstream), None, None
-        if not kept:
-            gradient = torch.empty_like(logits)
-        evaluate(logits, ctx.surveyed, ctx.setting, gradient=gradient, upstream=upstream, skip_unit=kept)
-        return gradient, None, None
+
+def _gradient(ctx: Any, upstream: Tensor) -> Tensor:
+    """The kept gradient, rewritten on the device if the upstream gradient is not 1.
+
+    It then belongs to the caller: a second backward pass computes it again.
+    """
+    logits = ctx.saved_tensors[0]
+    gradient, ctx.gradient = ctx.gradient, None
+    kept = gradient is not None
+    if kept and gradient.dtype == torch.float32 and gradient.numel() < SMALL:
+        return gradient.mul_(upstream)  # type: ignore[no-any-return]
+    if not kept:
+        gradient = torch.empty_like(logits)
+    evaluate(logits, ctx.surveyed, ctx.setting, gradient=gradient, upstream=upstream, skip_unit=kept)
+    return gradient  # type: ignore[no-any-return]
+
+
+_guarded_gradient = once_differentiable(_gradient)
 
 
 @torch.library.custom_op("crac::fused_value", mutates_args=())

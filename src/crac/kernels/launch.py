@@ -17,7 +17,7 @@ from crac.kernels.census import census
 from crac.kernels.loss import fused_loss
 from crac.kernels.observe import fused_sums
 from crac.kernels.setting import Constants, Setting
-from crac.kernels.start import Grid, Plan, start
+from crac.kernels.start import Grid, Plan, current_stream, start
 
 __all__ = ["Surveyed", "evaluate", "sums", "survey"]
 
@@ -141,7 +141,7 @@ def _counter(tensor: Tensor) -> Tensor | None:
         return _counter_of(tensor.device, 0)
     if torch.cuda.is_current_stream_capturing():
         return None
-    return _counter_of(tensor.device, torch.cuda.current_stream(tensor.device).cuda_stream)
+    return _counter_of(tensor.device, current_stream(tensor.get_device()))
 
 
 @lru_cache(maxsize=1024)

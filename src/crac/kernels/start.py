@@ -8,8 +8,9 @@ from math import prod
 from typing import Any
 
 from torch import Tensor
+from triton.runtime import driver
 
-__all__ = ["Grid", "Plan", "start"]
+__all__ = ["Grid", "Plan", "current_stream", "start"]
 
 Grid = tuple[int, int, int]
 
@@ -35,6 +36,12 @@ class Plan:
         return prod(self.grid)
 
 
+def current_stream(device: int) -> int:
+    """The current stream of a GPU, as its driver knows it."""
+    stream: int = driver.active.get_current_stream(device)
+    return stream
+
+
 def start(kernel: Any, plan: Plan, tensors: Sequence[Tensor | None]) -> None:
     """Launch a kernel; from the second time on without Triton's own look-up.
 
@@ -47,17 +54,18 @@ def start(kernel: Any, plan: Plan, tensors: Sequence[Tensor | None]) -> None:
         tensors: The leading arguments, the first not ``None``.
     """
     assert tensors[0] is not None
+    device = tensors[0].get_device()
     # Addresses, because the launcher asks the driver about every tensor it is given.
     addresses = [None if one is None else one.data_ptr() for one in tensors]
     key = (
-        tensors[0].get_device(),
+        device,
         *[None if one is None else one.dtype for one in tensors],
         *[address is None or address % 16 == 0 for address in addresses],
     )
     found = plan.compiled.get(key)
     if found is not None:
         run, rest = found
-        run(*addresses, *plan.numbers, *rest)
+        run(*addresses, *plan.numbers, *rest, stream=current_stream(device))
         return
     compiled = kernel[plan.grid](*tensors, *plan.numbers, **plan.constants)
     if compiled is not None:  # the interpreter compiles nothing

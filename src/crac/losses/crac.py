@@ -106,11 +106,12 @@ class CRaCLoss(Multipliers, SegmentationLoss):
         if not kernels.usable(logits, labels, radius, self.ignore_index):
             return None
         mixed = self.radii == (radius,)
+        buffers = self._buffers  # as attributes they would take as long to find as the rest of the launch
         return kernels.Setting(
-            rho=self.rho,
-            lambda_=self.lambda_,
-            scales=self.scales,
-            class_weights=self.class_weights,
+            rho=buffers["rho"],
+            lambda_=buffers["lambda_"],
+            scales=buffers["scales"],
+            class_weights=buffers["class_weights"],
             regions=None if mixed else region_map(labels.long(), self.border, self.radii, self.ignore_index),
             penalty=self.penalty_name,
             weight=1 / self.regions,
