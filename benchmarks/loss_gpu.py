@@ -206,11 +206,11 @@ def profile(shape: tuple[int, ...]) -> dict[str, Any]:
             for _ in range(10):
                 both_passes(loss)(*batch)
             torch.cuda.synchronize()
-        kernels_us = {
-            event.key.split("<")[0][:60]: event.self_device_time_total / 10
-            for event in seen.key_averages()
-            if event.self_device_time_total
-        }
+        kernels_us: dict[str, float] = {}
+        for event in seen.key_averages():
+            if event.self_device_time_total:
+                kernel = event.key.split("<")[0][:60]  # several kernels may share a template
+                kernels_us[kernel] = kernels_us.get(kernel, 0) + event.self_device_time_total / 10
         found[name] = {"cpu_us": Timing.of(issued[name]), "device_us": sum(kernels_us.values()), "kernels": kernels_us}
         print(f"{shape} {name}: {found[name]}", flush=True)
     return found

@@ -156,11 +156,9 @@ def _group(dataset: str, backbone: str, methods: dict[str, list[CellResult]]) ->
     rows = [Row(sorted(results, key=lambda result: result.cell.seed)) for results in methods.values()]
     rows.sort(key=_order)
     plain = [row for row in rows if not row.results[0].cell.sweep]
-    sweeps: dict[str, Sweep] = {}
-    for row in rows:
-        first = row.results[0]
-        for option in first.cell.sweep:
-            sweeps.setdefault(first.settings["method"], _sweep(option, first.settings["method"], rows))
+    firsts = [row.results[0] for row in rows]
+    options = {first.settings["method"]: option for first in firsts for option in first.cell.sweep}
+    sweeps = {method: _sweep(option, method, rows) for method, option in options.items()}
     return Group(dataset, rows[0].results[0].dataset["label"], backbone, plain, sweeps)
 
 

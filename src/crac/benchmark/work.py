@@ -28,7 +28,7 @@ from crac.training.run import RunFolder
 
 __all__ = ["Outcome", "do_job"]
 
-NOT_FOR_OTHERS = ("command", "machine", "started")
+NOT_FOR_OTHERS = ("command", "machine", "platform", "started")
 """What a run records about its start that is nobody else's business, or differs without meaning."""
 CURVES = ("epoch", "train_loss", "validation_loss", "dice", "ece")
 

@@ -52,7 +52,7 @@ class FusedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
         """Hand the gradient over; where its own gradient is wanted, it refuses to give one."""
-        # The guard takes as long as the launch, so it stands only where it is needed.
+        # Small batches feel the time of the guard, so it stands only where it is needed.
         return (_guarded_gradient if torch.is_grad_enabled() else _gradient)(ctx, upstream), None, None
 
 

@@ -106,7 +106,7 @@ class CRaCLoss(Multipliers, SegmentationLoss):
         if not kernels.usable(logits, labels, radius, self.ignore_index):
             return None
         mixed = self.radii == (radius,)
-        buffers = self._buffers  # as attributes they would take as long to find as the rest of the launch
+        buffers = self._buffers  # a module looks for an attribute elsewhere first, which small batches feel
         return kernels.Setting(
             rho=buffers["rho"],
             lambda_=buffers["lambda_"],

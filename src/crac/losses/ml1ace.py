@@ -14,6 +14,7 @@ from crac.losses.base import SegmentationLoss
 __all__ = ["CalibrationErrorLoss"]
 
 COPIES = 64
+"""Of each bin, for neighbouring pixels to add to."""
 
 
 class CalibrationErrorLoss(SegmentationLoss):
@@ -58,7 +59,7 @@ class CalibrationErrorLoss(SegmentationLoss):
             keep = valid.flatten(1).unsqueeze(1)
             excess, count = torch.where(keep, excess, 0), count * keep
         place = (flat.detach() * self.bins).ceil().long().clamp(1, self.bins) - 1
-        # Neighbouring pixels add to different copies of a bin: on a GPU they would queue for the same one.
+        # On a GPU they would queue for the same one.
         place += torch.arange(flat.shape[2], device=flat.device) % COPIES * self.bins
         empty = flat.new_zeros(*flat.shape[:2], COPIES * self.bins)
         pixels, excess = (
