@@ -8,6 +8,7 @@ import pytest
 
 from crac.benchmark import load_results
 from crac.benchmark.content import main_table
+from crac.benchmark.page import write_page
 from crac.benchmark.reading import differs_from_paper
 from crac.benchmark.render import compose
 from crac.benchmark.result import CellResult
@@ -92,6 +93,23 @@ def test_the_page_says_how_far_the_paper_is_and_whether_ours_leads_as_there(resu
     assert f"over the 2 methods both have: DSC by {low:+.3f} to {high:+.3f}, HD95 by" in span
     assert f"CRaC (released) minus NACL: DSC {mine - its:+.3f} (+0.023 in the paper)" in lead
     assert list(differs_from_paper(group_results(results))) == []  # the paper has no phantoms
+
+
+def test_the_page_has_every_setting_also_where_data_sets_differ_in_it(results: list[CellResult]) -> None:
+    other = [
+        replace(
+            r,
+            cell=replace(r.cell, dataset="other"),
+            dataset={**r.dataset, "label": "Other"},
+            settings={**r.settings, "batch_size": 64},
+        )
+        for r in results
+    ]
+    groups = group_results([*results, *other])
+    page = write_page(groups, [], {}, {group.name: [] for group in groups})
+    assert f"| batch_size | Other, nnunet: 64; Phantom, nnunet: 4 |" in page
+    assert f"| epochs | {results[0].settings['epochs']} |" in page
+    assert "| method " not in page.partition("## Protocol")[2]
 
 
 def test_the_papers_values_stand_beside_ours_where_it_has_them(results: list[CellResult]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from crac.benchmark.reading import against_rivals, by_region, differs_from_paper
 from crac.benchmark.scores import Group
+from crac.benchmark.suite import FROM_THE_CELL
 from crac.benchmark.tables import Table
 
 __all__ = ["write_page"]
@@ -31,7 +32,7 @@ prepared grid. DSC and HD95 (95th percentile of the pooled surface distances, in
 classes, then volumes; where only one of prediction and label shows a class, its distance is the volume's diagonal. ECE
 (top label, {bins} bins of equal width) and TACE (every class, probabilities above {threshold}) are measured on the
 voxels labelled foreground, per volume, then averaged. Temperature is fitted on the validation set's likelihood, over
-all voxels. Training settings shared by the runs:
+all voxels. Settings of the training:
 """
 
 
@@ -75,24 +76,18 @@ def write_page(
 
 
 def _protocol(groups: Sequence[Group]) -> str:
-    results = [result for group in groups for row in group.all_rows() for result in row.results]
+    results = [result for group in groups for result in group.results()]
     first = results[0]
     text = PROTOCOL.format(
         split=first.settings["split_seed"], bins=first.protocol["bins"], threshold=first.protocol["threshold"]
     )
-    shared = {
-        name: value
-        for name, value in first.settings.items()
-        if name not in ("method", "method_options", "backbone", "seed")
-        and all(result.settings.get(name) == value for result in results)
-    }
-    lines = [f"| {name} | {value} |\n" for name, value in shared.items()]
+    lines = [f"| {name} | {_values(groups, name)} |\n" for name in first.settings if name not in FROM_THE_CELL]
     settings = "| setting | value |\n| --- | --- |\n" + "".join(lines)
     data = [
         f"- {group.title}: {about['patients']} patients; {about['cases']['train']} training, "
         f"{about['cases']['validation']} validation and {about['cases']['test']} test volumes; seeds {_seeds(group)}.\n"
         for group in groups
-        for about in [group.all_rows()[0].results[0].dataset]
+        for about in [group.results()[0].dataset]
     ]
     machines = sorted(
         {
@@ -103,6 +98,16 @@ def _protocol(groups: Sequence[Group]) -> str:
     return f"{text}\n{settings}\n" + "".join(data) + "".join(f"- Run on {machine}.\n" for machine in machines)
 
 
+def _values(groups: Sequence[Group], name: str) -> str:
+    """A setting: one value where all runs have the same, otherwise those of each group."""
+    values = {
+        group.title: dict.fromkeys(str(result.settings.get(name)) for result in group.results()) for group in groups
+    }
+    if len({tuple(own) for own in values.values()}) == 1:
+        return ", ".join(next(iter(values.values())))
+    return "; ".join(f"{title}: {', '.join(own)}" for title, own in values.items())
+
+
 def _seeds(group: Group) -> str:
-    seeds = sorted({result.cell.seed for row in group.all_rows() for result in row.results})
+    seeds = sorted({result.cell.seed for result in group.results()})
     return ", ".join(map(str, seeds))

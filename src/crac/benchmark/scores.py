@@ -130,7 +130,7 @@ class Group:
     @property
     def classes(self) -> list[str]:
         """Names, the background first."""
-        return self.all_rows()[0].results[0].classes
+        return self.results()[0].classes
 
     def all_rows(self) -> list[Row]:
         """Methods and sweeps."""
@@ -140,6 +140,10 @@ class Group:
     def row(self, method: str) -> Row | None:
         """A method by its name."""
         return next((row for row in self.rows if row.method == method), None)
+
+    def results(self) -> list[CellResult]:
+        """All runs."""
+        return [result for row in self.all_rows() for result in row.results]
 
 
 def group_results(results: Sequence[CellResult]) -> list[Group]:
