@@ -106,14 +106,18 @@ def critical_difference(
     ranked = ranks(table, higher_is_better, ties="average")
     if len(methods) != len(ranked):
         raise InputError(f"methods must name the {len(ranked)} rows of the table; got {len(methods)} names")
-    names = list(methods)
-    mean = pandas.Series(friedman_rank(table, higher_is_better, ties="average"), index=names)
-    p_values = pandas.DataFrame(nemenyi(ranked), index=names, columns=names)
+    mean = pandas.Series(friedman_rank(table, higher_is_better, ties="average"))
     with plt.rc_context(STYLE):
         figure: Figure
-        figure, axis = plt.subplots(figsize=(WIDTH, 1.2 + 0.22 * len(names)), layout="constrained")
-        colours = dict(zip(names, PALETTE * len(names), strict=False))
-        posthocs.critical_difference_diagram(mean, p_values, ax=axis, alpha=alpha, color_palette=colours)
+        figure, axis = plt.subplots(figsize=(WIDTH, 1.2 + 0.22 * len(mean)), layout="constrained")
+        # Methods go by their number: of names, the bars would be drawn in another order each time.
+        drawn = posthocs.critical_difference_diagram(
+            mean, pandas.DataFrame(nemenyi(ranked)), ax=axis, alpha=alpha, label_fmt_left="{label}",
+            label_fmt_right="{label}", color_palette=dict(zip(mean.index, PALETTE * len(mean), strict=False)),
+        )  # fmt: skip
+        for text in drawn["labels"]:
+            number = int(text.get_text())
+            text.set_text(f" {methods[number]} ({mean[number]:.1f}) ")
         axis.set_title(f"Mean rank, 1 is best; joined: no difference at {alpha:g} (Nemenyi)", fontsize=11)
     return figure
 
