@@ -1,5 +1,6 @@
 """What happens to real runs: kill -9, Ctrl-C, NaN, no memory, a second process, damaged and foreign files."""
 
+import json
 import multiprocessing
 import os
 import random
@@ -94,6 +95,22 @@ def test_a_signal_saves_in_the_middle_of_an_epoch(number: int, small: Any, tmp_p
     whole, resumed = (RunFolder(tmp_path / name) for name in ("whole", "run"))
     losses = [[row["train_loss"] for row in Checkpoint.read_info(run.last)["history"]] for run in (whole, resumed)]
     assert losses[0] == losses[1]
+
+
+def test_json_stands_alone_whatever_libraries_print(
+    small: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def noisy(*_: object) -> None:
+        os.write(1, b"[Gloo] Rank 0 is connected\n")  # as compiled code does, past sys.stdout
+        print("and this from Python")
+
+    monkeypatch.setattr(Log, "step", noisy)
+    (tmp_path / "settings.yaml").write_text(small(epochs=1).dump())
+    assert main(["train", "--config", str(tmp_path / "settings.yaml"), "--out", str(tmp_path / "run"), "--json"]) == 0
+    said = capfd.readouterr()
+    assert json.loads(said.out)["finished"] is True
+    assert "[Gloo] Rank 0" in said.err
+    assert "and this from Python" in said.err
 
 
 def test_ctrl_c_on_the_command_line_says_how_to_go_on(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from crac.errors import InputError
@@ -95,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     if "method_options" in settings:
         settings["method_options"] = dict(_pair(text) for text in settings["method_options"])
     try:
-        with contextlib.redirect_stdout(sys.stderr if args.json else sys.stdout):  # a machine wants nothing but JSON
+        with _result_alone() if args.json else contextlib.nullcontext():
             if args.resume is not None:
                 result = resume(args.resume)
             else:
@@ -107,6 +109,20 @@ def run(args: argparse.Namespace) -> int:
         return 0
     _say(result, args.json)
     return 0 if result.finished else 130
+
+
+@contextlib.contextmanager
+def _result_alone() -> Iterator[None]:
+    """Leave standard output to the result: what else prints, compiled libraries too, does so on standard error."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _say(result: Result, as_json: bool) -> None:
