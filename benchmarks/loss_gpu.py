@@ -209,7 +209,7 @@ def profile(shape: tuple[int, ...]) -> dict[str, Any]:
         kernels_us: dict[str, float] = {}
         for event in seen.key_averages():
             if event.self_device_time_total:
-                kernel = event.key.split("<")[0].split("::")[-1]  # several kernels may share a template
+                kernel = event.key.split("<")[0]  # several kernels may share a template
                 kernels_us[kernel] = kernels_us.get(kernel, 0) + event.self_device_time_total / 10
         found[name] = {"cpu_us": Timing.of(issued[name]), "device_us": sum(kernels_us.values()), "kernels": kernels_us}
         print(f"{shape} {name}: {found[name]}", flush=True)

@@ -43,7 +43,7 @@ def profile_table(result: dict[str, Any]) -> str:
     for profile in result["profiles"]:
         for name in ("cross-entropy alone", "crac, fused"):
             (median, low, high), kernels = profile[name]["cpu_us"], profile[name]["kernels"]
-            work = ", ".join(f"{kernel} {time:.0f} µs" for kernel, time in kernels.items())
+            work = ", ".join(f"{kernel.split('::')[-1]} {time:.0f} µs" for kernel, time in kernels.items())
             cpu, device = f"{median:.0f} µs ({low:.0f} to {high:.0f})", f"{profile[name]['device_us']:.0f} µs"
             rows.append(["x".join(map(str, profile["shape"])), name, cpu, device, work])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -37,7 +37,7 @@ def test_table_and_caption() -> None:
 
 
 def test_profiles_follow_the_table() -> None:
-    call = {"cpu_us": [50.0, 40.0, 60.0], "device_us": 12.0, "kernels": {"softmax": 8.0, "fill": 4.0}}
+    call = {"cpu_us": [50.0, 40.0, 60.0], "device_us": 12.0, "kernels": {"void at::native::softmax": 8.0, "fill": 4.0}}
     profiles = [{"shape": [1, 2, 8, 8], "cross-entropy alone": call, "crac, fused": call}]
     page = fill("<!-- loss_gpu -->\n<!-- /loss_gpu -->\n", {"loss_gpu": RESULT | {"profiles": profiles}})
     assert "| 1x2x8x8 | crac, fused | 50 µs (40 to 60) | 12 µs | softmax 8 µs, fill 4 µs |" in page
