@@ -9,7 +9,9 @@ from crac.errors import InputError
 PAPER_METHODS = {"fl", "ecp", "ls", "svls", "mbls", "nacl", "bwcr", "crac-released", "crac-paper"}
 
 
-@pytest.mark.parametrize("name", ["paper_acdc", "paper_flare", "hippocampus", "nacl_sensitivity", "phantom_smoke"])
+@pytest.mark.parametrize(
+    "name", ["augmented_acdc", "hippocampus", "nacl_sensitivity", "paper_acdc", "paper_flare", "phantom_smoke"]
+)
 def test_suites_of_the_package_are_sound(name: str) -> None:
     suite = Suite.load(name)
     jobs = suite.jobs({data: SUITES / data for data in suite.datasets})
@@ -20,7 +22,7 @@ def test_suites_of_the_package_are_sound(name: str) -> None:
         assert len(suite.seeds) == 3
     if name.startswith("paper"):
         assert suite.backbones == ["unet", "nnunet"]
-    assert len(list(SUITES.glob("*.yaml"))) == 5
+    assert len(list(SUITES.glob("*.yaml"))) == 6
 
 
 def test_runs_are_shared_between_the_table_and_the_sweep() -> None:

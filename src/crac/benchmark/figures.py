@@ -152,10 +152,11 @@ def _sweep(group: Group, method: str) -> Figure:
         for index, row in enumerate(compared(group)):
             number = row.number(measure)
             if number is not None:
-                axis.axhline(
-                    number.value, color=PALETTE[(1 + index) % len(PALETTE)], linestyle=LINES[index % 3], label=row.label
-                )
+                colour, sd = PALETTE[(1 + index) % len(PALETTE)], number.sd or 0
+                axis.axhline(number.value, color=colour, linestyle=LINES[index % 3], label=row.label)
+                axis.axhspan(number.value - sd, number.value + sd, color=colour, alpha=0.12, linewidth=0)
         axis.set(xlabel=option, ylabel=measure.heading)
-    axes[0].legend(frameon=False, fontsize=9)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=9, loc="outside lower center", ncols=len(labels))
     figure.suptitle(f"{group.title}: mean and standard deviation over seeds", fontsize=10)
     return figure
