@@ -110,6 +110,19 @@ def test_the_page_has_every_setting_also_where_data_sets_differ_in_it(results: l
     assert "| method " not in page.partition("## Protocol")[2]
 
 
+def test_the_page_says_what_was_run_and_how_patients_were_divided(results: list[CellResult]) -> None:
+    by_file = [replace(r, suite="mine", settings={**r.settings, "split": "mine.json"}) for r in results]
+    for given, suite, sentence in (
+        (results, "phantom_smoke", "divided 70/10/20 into training, validation and test, by seed 0"),
+        (by_file, "mine", "divided into training, validation and test by the split file below"),
+    ):
+        groups = group_results(given)
+        page = write_page(groups, [], {}, {group.name: [] for group in groups})
+        assert f"`crac benchmark {suite}`." in page
+        assert sentence in page
+        assert f"| split | {given[0].settings['split']} |" in page
+
+
 def test_the_papers_values_stand_beside_ours_where_it_has_them(results: list[CellResult]) -> None:
     moved = [replace(r, cell=replace(r.cell, dataset="acdc", backbone="unet")) for r in results]
     rows = {row[0]: row for row in main_table(group_results(moved), paper=True).rows}

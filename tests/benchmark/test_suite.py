@@ -1,4 +1,3 @@
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,15 +23,6 @@ def test_suites_of_the_package_are_sound(name: str) -> None:
     if name.startswith("paper"):
         assert suite.backbones == ["unet", "nnunet"]
     assert len(list(SUITES.glob("*.yaml"))) == 6
-
-
-def test_the_example_fits_what_the_demo_leaves() -> None:
-    suite = Suite.load(Path(__file__).parents[2] / "examples/hearts.yaml")
-    assert [job.name for job in suite.jobs({"hearts": SUITES})] == [
-        f"hearts.nnunet.{method}.0" for method in ("ce", "nacl", "crac")
-    ]
-    assert suite.datasets["hearts"].store == Path("demo/store")
-    assert suite.training["split"] == "demo/split.json"
 
 
 def test_runs_are_shared_between_the_table_and_the_sweep() -> None:

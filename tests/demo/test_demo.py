@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from crac.benchmark import Suite
+from crac.data import Split, Store
 from crac.demo import DemoSettings, run_demo
 from crac.demo.page import COLUMNS, verdict
 from crac.errors import InputError
 
+EXAMPLE = Path(__file__).parents[2] / "examples/hearts.yaml"
 
-def test_the_page_holds_what_was_measured_and_needs_nothing_else(tmp_path: Path) -> None:
+
+def test_the_page_holds_what_was_measured_and_needs_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines: list[str] = []
     settings = DemoSettings(train=2, validation=1, test=2, size=32, slices=2, width=2, epochs=2)
     found = run_demo(tmp_path / "demo", settings, lines.append)
@@ -32,6 +38,11 @@ def test_the_page_holds_what_was_measured_and_needs_nothing_else(tmp_path: Path)
     assert len(list((tmp_path / "demo" / "maps").glob("*.nii.gz"))) == 4
     with pytest.raises(InputError, match="--out must be an empty folder"):
         run_demo(tmp_path / "demo", settings)
+    monkeypatch.chdir(tmp_path)  # what it leaves is what the example suite compares methods on
+    suite = Suite.load(EXAMPLE)
+    assert suite.datasets["hearts"].store is not None
+    cases = Store.open(suite.datasets["hearts"].store).cases
+    assert set(Split.load(suite.training["split"]).test) < set(cases)
 
 
 @pytest.mark.parametrize(("ece", "word"), [(0.03, "is lower: 0.0300"), (0.07, "is not lower: 0.0700")])

@@ -13,10 +13,12 @@ __all__ = ["write_page"]
 
 HEAD = """# Benchmark
 
-How the methods compare, measured and printed by this package. This page is generated; every number on it comes from
-the JSON files it was made from, one a run, which hold the settings, the versions and the device as well. Every run
-there is shown; a dash is a run that is missing. "Better" and "worse" are said where the 95 % interval of a paired
-bootstrap over test patients leaves out 0; it covers the choice of patients, not that of seeds, which is what ± is for.
+How the methods compare, measured and printed by this package: {suites}.
+
+This page is generated; every number in its tables and figures comes from the JSON files it was made from, one a run,
+which hold the settings, the versions and the device as well. Every run there is shown; a dash is a run that is missing.
+"Better" and "worse" are said where the 95 % interval of a paired bootstrap over test patients leaves out 0; it covers
+the choice of patients, not that of seeds, which is what ± is for.
 
 **DSC** overlap with the labels, 1 is perfect. **HD95** distance between outlines that 95 % of them keep, in voxels.
 **ECE** how far, on average, confidence is from the share of right answers; 0 is calibrated. **TACE** the same for
@@ -26,14 +28,19 @@ the columns, 1 being best; it follows from the values as printed.
 
 PROTOCOL = """## Protocol
 
-Patients are divided 70/10/20 into training, validation and test, by seed {split}, stratified by pathology where known;
-the paper's split is not published. The checkpoint with the best validation Dice is tested, volume by volume, on the
+{split} The checkpoint with the best validation Dice is tested, volume by volume, on the
 prepared grid. DSC and HD95 (95th percentile of the pooled surface distances, in voxels) are averaged over foreground
 classes, then volumes; where only one of prediction and label shows a class, its distance is the volume's diagonal. ECE
 (top label, {bins} bins of equal width) and TACE (every class, probabilities above {threshold}) are measured on the
 voxels labelled foreground, per volume, then averaged. Temperature is fitted on the validation set's likelihood, over
 all voxels. Settings of the training:
 """
+
+BY_SEED = (
+    "Patients are divided 70/10/20 into training, validation and test, by seed {seed}, stratified by pathology where "
+    "known;\nthe paper's split is not published."
+)
+BY_FILE = "Patients are divided into training, validation and test by the split file below."
 
 
 def write_page(
@@ -54,7 +61,8 @@ def write_page(
         notes: Text by hand, placed after the first tables.
         paper: Whether to say how our numbers differ from the paper's.
     """
-    parts = [HEAD]
+    suites = sorted({result.suite for group in groups for result in group.results()})
+    parts = [HEAD.format(suites=", ".join(f"`crac benchmark {suite}`" for suite in suites))]
     for table in main:
         parts.append(f"## {table.caption}\n\n{table.markdown()}")
     parts.append("## Reading\n")
@@ -78,9 +86,8 @@ def write_page(
 def _protocol(groups: Sequence[Group]) -> str:
     results = [result for group in groups for result in group.results()]
     first = results[0]
-    text = PROTOCOL.format(
-        split=first.settings["split_seed"], bins=first.protocol["bins"], threshold=first.protocol["threshold"]
-    )
+    split = BY_FILE if first.settings["split"] else BY_SEED.format(seed=first.settings["split_seed"])
+    text = PROTOCOL.format(split=split, bins=first.protocol["bins"], threshold=first.protocol["threshold"])
     lines = [f"| {name} | {_values(groups, name)} |\n" for name in first.settings if name not in FROM_THE_CELL]
     settings = "| setting | value |\n| --- | --- |\n" + "".join(lines)
     data = [
