@@ -4,6 +4,7 @@ import pytest
 
 from crac.benchmark import Suite
 from crac.benchmark.suite import SUITES
+from crac.cli.benchmark import EXAMPLE
 from crac.errors import InputError
 
 PAPER_METHODS = {"fl", "ecp", "ls", "svls", "mbls", "nacl", "bwcr", "crac-released", "crac-paper"}
@@ -78,3 +79,7 @@ def test_what_is_wrong_is_said(tiny_suite: Any, changes: dict[str, Any], sentenc
 def test_unknown_suites_list_the_known() -> None:
     with pytest.raises(InputError, match=r"hippocampus, nacl_sensitivity, paper_acdc, .*; got 'acdc'"):
         Suite.load("acdc")
+
+
+def test_the_help_names_every_suite() -> None:
+    assert f"package: {', '.join(sorted(file.stem for file in SUITES.glob('*.yaml')))}." in EXAMPLE

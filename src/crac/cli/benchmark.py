@@ -18,7 +18,7 @@ EXAMPLE = """examples:
   crac benchmark --render bench/results --out report --paper        tables and figures again, from the results
 
 Give the same command again to go on: finished runs are kept, broken ones are tried again. Suites that come with the
-package: hippocampus, nacl_sensitivity, paper_acdc, paper_flare, phantom_smoke."""
+package: augmented_acdc, hippocampus, nacl_sensitivity, paper_acdc, paper_flare, phantom_smoke."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
