@@ -30,7 +30,7 @@ def small(store: Store) -> Any:
 
 def trained(path: Path) -> bytes:
     """The bytes that must agree when two trainings do: weights and multipliers of the last checkpoint."""
-    from crac.training.checkpoint import Checkpoint
+    from crac.models.checkpoint import Checkpoint
 
     tensors = Checkpoint.load(path / "last.safetensors").tensors
     return b"".join(name.encode() + tensors[name].numpy().tobytes() for name in sorted(tensors))

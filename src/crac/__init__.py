@@ -12,7 +12,7 @@ from crac.metrics import CalibrationMeter, dice, friedman_rank, hd95
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from crac.inference.model import Model
+    from crac.models.model import Model
 
 __all__ = [
     "METHODS",
@@ -36,6 +36,6 @@ def load(run: str | Path, device: str = "auto") -> Model:
         run: Folder of a run, or a checkpoint file of one.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``, ...
     """
-    from crac.inference.model import Model
+    from crac.models.model import Model
 
     return Model.load(run, device)

@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+__all__ = [
+    "EXTRA_OF",
+    "InputError",
+    "MissingExtraError",
+    "ProblemsError",
+    "check_number",
+    "invalid",
+    "one_of",
+    "out_of_memory",
+    "require",
+]
 
 EXTRA_OF = {
     "filelock": "train",
     "ignite": "monai",
+    "jinja2": "audit",
     "lightning": "train",
-    "matplotlib": "train",
+    "matplotlib": "audit",
     "mlflow": "mlflow",
     "monai": "monai",
-    "nibabel": "train",
+    "nibabel": "audit",
     "nnunetv2": "nnunet",
-    "pandas": "train",
-    "pydantic": "train",
+    "pandas": "audit",
+    "pydantic": "audit",
     "ray": "ray",
-    "rich": "train",
+    "rich": "audit",
     "safetensors": "train",
     "scikit_posthocs": "train",
     "tensorboard": "train",
@@ -61,6 +80,67 @@ class MissingExtraError(InputError, ImportError):
 def one_of(argument: str, value: object, accepted: Iterable[object]) -> InputError:
     """The error for a value outside a fixed set of choices."""
     return InputError(f"{argument} must be one of {', '.join(map(str, accepted))}; got {value!r}")
+
+
+def check_number(
+    argument: str,
+    value: Any,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    whole: bool = False,
+) -> None:
+    """Refuse what is not a number, or outside its range.
+
+    Args:
+        argument: Name of the argument, for the message.
+        value: What was given.
+        least: Smallest value accepted.
+        above: The value must be greater than this.
+        most: Largest value accepted.
+        whole: Whether only whole numbers are accepted.
+    """
+    if not isinstance(value, bool) and isinstance(value, Integral if whole else Real):
+        number = float(value)
+        low = number == number and (least is None or number >= least)
+        if low and (above is None or number > above) and (most is None or number <= most):
+            return
+    words = "a whole number" if whole else "a number"
+    bounds = [f"of at least {least}"] * (least is not None) + [f"above {above}"] * (above is not None)
+    bounds += [f"of at most {most}"] * (most is not None)
+    raise InputError(" ".join([f"{argument} must be", words, " and ".join(bounds)]).rstrip() + f"; got {value!r}")
+
+
+def invalid(subject: str, error: ValidationError, known: Iterable[str] = ()) -> InputError:
+    """The error for a record that pydantic refuses: all that is wrong with it, one sentence each.
+
+    Args:
+        subject: What was checked, for the beginning of the message.
+        error: What pydantic found.
+        known: Names of the settings there are, listed where an unknown one was given.
+    """
+    problems = [_sentence(problem, known) for problem in error.errors(include_url=False)]
+    return InputError(f"{subject}: {problems[0]}") if len(problems) == 1 else ProblemsError(subject, problems)
+
+
+def _sentence(problem: Mapping[str, Any], known: Iterable[str]) -> str:
+    place = ".".join(map(str, problem["loc"]))
+    if problem["type"] == "extra_forbidden":
+        return f"unknown setting {place!r}" + (f"; known are {', '.join(known)}" if known else "")
+    if problem["type"] == "missing":
+        return f"{place} is missing"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if not place or message.startswith(f"{place} must"):  # our own validators name argument and value themselves
+        return message
+    given = repr(problem["input"])
+    return f"{place}: {message[:1].lower()}{message[1:]}" + (f"; got {given}" if len(given) < 80 else "")
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that there is too little memory, on any device."""
+    # On the CPU torch raises a plain RuntimeError.
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
 
 
 def require(module: str) -> ModuleType:

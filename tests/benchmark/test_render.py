@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[2]
 FIXTURE = Path(__file__).parent / "fixture"
 COMMITTED = {
     "fixture": (FIXTURE / "results", FIXTURE / "expected", True),
-    "docs": (ROOT / "benchmarks/methods", ROOT / "docs", True),
-    "augmented": (ROOT / "benchmarks/augmented", ROOT / "docs/augmented", False),
+    "docs": (ROOT / "results/methods", ROOT / "docs", True),
+    "augmented": (ROOT / "results/augmented", ROOT / "docs/augmented", False),
 }
 
 

@@ -22,7 +22,7 @@ from crac.benchmark.work import Outcome
 from crac.cli import main
 from crac.data import Store
 from crac.errors import InputError
-from crac.metrics.protocol import Prediction, evaluate
+from crac.evaluation.protocol import Prediction, evaluate
 from crac.training.log import Log
 from crac.training.run import RunFolder
 
@@ -73,7 +73,7 @@ def test_a_result_holds_what_the_network_of_its_run_does(tiny_suite: Any, tmp_pa
     assert not {"data", "machine", "command"} & {*ce.settings, *ce.environment}
 
     from crac.benchmark.measure import paper_protocol
-    from crac.inference.model import Model
+    from crac.models.model import Model
 
     run = tmp_path / "out/runs/phantom.unet.ce.0"
     model, names = Model.load(run, "cpu"), RunFolder(run).split().test

@@ -19,8 +19,8 @@ from scipy import ndimage
 import crac
 from common import golden
 from crac.errors import InputError
-from crac.functional.surface import bounding_box, surface
 from crac.metrics import average_surface_distance, surface_dice
+from crac.metrics.surface import bounding_box, surface
 
 SPACINGS = {2: (0.7, 1.6), 3: (5.0, 0.8, 1.3)}
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from crac.models.checkpoint import Checkpoint
 from crac.training import train
-from crac.training.checkpoint import Checkpoint
 
 
 @pytest.mark.slow

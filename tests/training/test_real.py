@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crac.cli import main
-from crac.training.checkpoint import Checkpoint
+from crac.models.checkpoint import Checkpoint
 
 
 @pytest.mark.realdata

@@ -23,8 +23,8 @@ from conftest_training import trained
 from crac.cli import main
 from crac.data import Store, phantom, prepare
 from crac.errors import InputError
+from crac.models.checkpoint import Checkpoint
 from crac.training import TrainConfig, TrainingError, resume, train
-from crac.training.checkpoint import Checkpoint
 from crac.training.log import Log
 from crac.training.run import RunFolder
 

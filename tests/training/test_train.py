@@ -15,9 +15,9 @@ from conftest_training import trained
 from crac import METHODS, build_loss
 from crac.data import Batches, Store
 from crac.errors import InputError
-from crac.inference.card import ModelCard
+from crac.models.card import ModelCard
+from crac.models.checkpoint import Checkpoint, load_tensors
 from crac.training import TrainConfig, resume, train
-from crac.training.checkpoint import Checkpoint, load_tensors
 from crac.training.run import RunFolder
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from crac.benchmark.content import compared
 from crac.benchmark.scores import MAIN, MASK, Group, patient_table
 from crac.errors import require
-from crac.metrics.plots import MARKERS, PALETTE, STYLE, critical_difference
+from crac.report.plots import MARKERS, PALETTE, STYLE, critical_difference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

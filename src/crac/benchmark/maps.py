@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crac.benchmark.scores import Group
 from crac.errors import require
-from crac.metrics.plots import PALETTE, STYLE
+from crac.report.plots import PALETTE, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

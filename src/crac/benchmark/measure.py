@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crac.data import Store
-from crac.inference.model import Model
-from crac.inference.volume import sliding_window
-from crac.metrics.protocol import Evaluation, Prediction, Protocol, measure_all
+from crac.evaluation.protocol import Evaluation, Prediction, Protocol, measure_all
+from crac.files import replacing
+from crac.models.model import Model
+from crac.models.window import sliding_window
 
 __all__ = ["Measurement", "measure_volumes", "paper_protocol", "volume_logits"]
 
@@ -121,10 +122,8 @@ def measure_volumes(
 def save_slices(slices: dict[str, NDArray[Any]], path: Path) -> None:
     """Write the slices of a measurement."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **slices)
-    partial.replace(path)
+    with replacing(path) as partial:
+        np.savez_compressed(partial, allow_pickle=False, **slices)
 
 
 def _histogram(values: Tensor) -> NDArray[np.int64]:

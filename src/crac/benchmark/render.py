@@ -16,8 +16,8 @@ from crac.benchmark.result import load_results
 from crac.benchmark.scores import Group, group_results
 from crac.benchmark.significance import bootstrap_table
 from crac.benchmark.tables import Table
-from crac.data.files import write_text
 from crac.errors import InputError, require
+from crac.files import replacing, write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -115,8 +115,7 @@ def _tables(group: Group) -> Iterator[Table]:
 
 def _draw(draw: Callable[[], Figure], path: Path) -> None:
     figure = draw()
-    partial = path.with_name(f".{path.name}.partial")
-    # Without the version of the program in it, the file depends on the picture alone.
-    figure.savefig(partial, format="png", dpi=100, metadata={"Software": None})
-    partial.replace(path)
+    with replacing(path) as partial:
+        # Without the version of the program in it, the file depends on the picture alone.
+        figure.savefig(partial, dpi=100, metadata={"Software": None})
     require("matplotlib.pyplot").close(figure)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crac.benchmark.cell import Cell
-from crac.data.files import write_text
 from crac.errors import InputError
+from crac.files import write_text
 
 __all__ = ["CellResult", "load_results", "plain"]
 

@@ -19,8 +19,8 @@ import torch
 
 from crac.benchmark.cell import Folder, Job
 from crac.benchmark.work import Outcome, do_job
-from crac.data.parallel import leave_with_parent
 from crac.errors import require
+from crac.parallel import leave_with_parent
 
 __all__ = ["Started", "in_processes", "in_turn", "on_ray"]
 

@@ -10,8 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from crac.benchmark.cell import Cell, Job
-from crac.data.files import describe
-from crac.errors import InputError, one_of
+from crac.errors import InputError, invalid, one_of
 from crac.losses import METHODS
 from crac.networks import BACKBONES
 from crac.training import TrainConfig
@@ -165,7 +164,7 @@ class Suite(Strict):
         try:
             suite = cls.model_validate({"name": path.stem, **content})
         except ValidationError as error:
-            raise InputError(f"{path} is not a suite: {describe(error)}") from error
+            raise invalid(f"{path} is not a suite", error) from error
         suite.jobs({name: Path(name) for name in suite.datasets})  # settings are checked before anything is run
         return suite
 

@@ -19,11 +19,11 @@ from crac.benchmark.measure import measure_volumes, paper_protocol, save_slices,
 from crac.benchmark.result import CellResult
 from crac.benchmark.temperature import fit_temperature
 from crac.data import Split, Store
-from crac.data.files import sha256, write_text
 from crac.errors import InputError
-from crac.inference.model import Model
+from crac.files import sha256, write_text
+from crac.models.checkpoint import Checkpoint
+from crac.models.model import Model
 from crac.training import Result, resume, train
-from crac.training.checkpoint import Checkpoint
 from crac.training.run import RunFolder
 
 __all__ = ["Outcome", "do_job"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from crac.cli.predict import add_model_options
 
 if TYPE_CHECKING:
-    from crac.metrics.protocol import Evaluation
+    from crac.evaluation.protocol import Evaluation
 
 EXAMPLE = """examples:
   crac evaluate runs/crac --split test --out audit
@@ -83,7 +83,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Measure, write, show."""
     from crac.errors import InputError
-    from crac.metrics.report import print_table, write_report
+    from crac.report.folder import print_table, write_report
 
     if (args.model is None) == (args.probabilities is None) or (args.probabilities is None) != (args.labels is None):
         raise InputError("give either RUN, or both --probabilities and --labels")
@@ -106,8 +106,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure_files(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Evaluation, dict[str, str]]:
-    from crac.audit import audit
-    from crac.metrics.protocol import Protocol
+    from crac.evaluation import audit
+    from crac.evaluation.protocol import Protocol
     from crac.progress import track
 
     evaluation = audit(args.probabilities, args.labels, Protocol(args.class_names, **given), args.jobs, track)
@@ -115,8 +115,8 @@ def _measure_files(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Eva
 
 
 def _measure_run(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Evaluation, dict[str, str]]:
-    from crac.inference.evaluation import evaluate_run
-    from crac.inference.model import Model
+    from crac.evaluation.run import evaluate_run
+    from crac.models.model import Model
     from crac.progress import track
 
     split = args.split or "test"

@@ -45,8 +45,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Predict every image."""
-    from crac.inference.model import Model
-    from crac.inference.predict import find_images, predict_images
+    from crac.models.model import Model
+    from crac.models.predict import find_images, predict_images
     from crac.progress import track
 
     model = Model.load(args.model, args.device, args.checkpoint, args.batch_size, args.tta)

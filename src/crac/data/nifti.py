@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from nibabel.affines import voxel_sizes
 from numpy.typing import NDArray
 
 from crac.errors import InputError
+from crac.files import replacing
 
 __all__ = ["ENDINGS", "Volume", "read_image", "read_label", "same_grid", "stem", "write"]
 
@@ -100,18 +99,10 @@ def write(path: str | Path, array: NDArray[Any], like: Volume) -> None:
     header.set_data_dtype(array.dtype)
     header.set_slope_inter(1, 0)
     header["cal_min"] = header["cal_max"] = 0  # a display range meant for other values
-    # The temporary name keeps the ending: nibabel chooses the compression by it.
-    partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
-    try:
-        # NIfTI-2 stores its affine in double precision, which NIfTI-1 would round.
-        kind = nib.Nifti2Image if isinstance(header, nib.Nifti2Header) else nib.Nifti1Image
+    # NIfTI-2 stores its affine in double precision, which NIfTI-1 would round.
+    kind = nib.Nifti2Image if isinstance(header, nib.Nifti2Header) else nib.Nifti1Image
+    with replacing(path) as partial:
         kind(array, like.affine, header).to_filename(partial)
-        partial.replace(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
 
 
 def _load(path: Path) -> tuple[NDArray[Any], NDArray[np.float64], nib.Nifti1Header]:

@@ -19,15 +19,15 @@ import numpy as np
 
 from crac._version import __version__
 from crac.data.contact_sheet import contact_sheet
-from crac.data.files import write_text
 from crac.data.inspection import Inspection, inspect_case
-from crac.data.parallel import Workers
 from crac.data.recipe import Intensity, Recipe
 from crac.data.recipes import MR_INTENSITY, acdc_recipe, change_recipe, flare_recipe, spacing_recipe
 from crac.data.sources import SOURCES, RawCase, Source
 from crac.data.store import FORMAT, Case, Manifest, Store
 from crac.data.work import FINGERPRINT, RECORDS, prepare_case
 from crac.errors import InputError, ProblemsError, one_of
+from crac.files import write_text
+from crac.parallel import Workers
 
 __all__ = ["prepare"]
 

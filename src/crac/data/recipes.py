@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from crac.data.files import describe
 from crac.data.recipe import Intensity, Recipe
-from crac.errors import InputError
+from crac.errors import invalid
 
 __all__ = ["MR_INTENSITY", "acdc_recipe", "change_recipe", "flare_recipe", "spacing_recipe"]
 
@@ -86,4 +85,4 @@ def change_recipe(recipe: Recipe, changes: Mapping[str, object]) -> Recipe:
     try:
         return Recipe.model_validate(recipe.model_dump() | {"name": f"{recipe.name} (changed)"} | dict(changes))
     except ValidationError as error:
-        raise InputError(describe(error)) from error
+        raise invalid("recipe", error) from error

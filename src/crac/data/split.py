@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 from pydantic import ConfigDict, ValidationError
 
-from crac.data.files import describe, write_text
 from crac.data.recipe import Strict
-from crac.errors import InputError, ProblemsError
+from crac.errors import InputError, ProblemsError, invalid
+from crac.files import write_text
 
 __all__ = ["Split"]
 
@@ -71,7 +71,7 @@ class Split(Strict):
         try:
             split = cls.model_validate(json.loads(path.read_text(encoding="utf-8")))
         except ValidationError as error:
-            raise InputError(f"{path} is not a split file: {describe(error)}") from error
+            raise invalid(f"{path} is not a split file", error) from error
         except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"{path} cannot be read as a split file: {error}") from error
         if cases is not None:

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
-from crac.data.files import describe, sha256
 from crac.data.nifti import read_label
 from crac.data.recipe import Geometry, Recipe, Strict
 from crac.data.sources.source import CASE_NAME
 from crac.data.split import Split
-from crac.errors import InputError, ProblemsError, one_of
+from crac.errors import InputError, ProblemsError, invalid, one_of
+from crac.files import sha256
 
 __all__ = [
     "FILES",
@@ -177,7 +177,7 @@ class Store:
         except FileNotFoundError as error:
             raise InputError(f"{path} is not a prepared store: it has no manifest.json (see crac prepare)") from error
         except ValidationError as error:
-            raise InputError(f"{path}/manifest.json is damaged: {describe(error)}") from error
+            raise invalid(f"{path}/manifest.json is damaged", error) from error
         except (OSError, ValueError, OverflowError, RecursionError) as error:
             raise InputError(f"{path}/manifest.json cannot be read: {error}") from error
         store._report(store._check_size)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from crac.data import Store
 from crac.errors import require
-from crac.inference.model import Model
+from crac.models.model import Model
 
 __all__ = ["draw_slices"]
 

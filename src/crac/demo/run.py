@@ -12,11 +12,11 @@ from crac.demo.figures import draw_slices
 from crac.demo.page import Shown, write_page
 from crac.demo.settings import DemoSettings
 from crac.errors import InputError
-from crac.inference.evaluation import evaluate_run
-from crac.inference.model import Model
-from crac.inference.predict import Image, predict_images
-from crac.metrics.protocol import Evaluation
-from crac.metrics.report import write_report
+from crac.evaluation.protocol import Evaluation
+from crac.evaluation.run import evaluate_run
+from crac.models.model import Model
+from crac.models.predict import Image, predict_images
+from crac.report.folder import write_report
 from crac.training import TrainConfig, train
 
 __all__ = ["run_demo"]

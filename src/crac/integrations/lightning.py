@@ -7,7 +7,7 @@ from typing import Any
 from torch.utils.hooks import RemovableHandle
 
 from crac.errors import InputError, require
-from crac.multipliers import Multipliers
+from crac.losses.multipliers import Multipliers
 
 require("lightning")
 from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402

@@ -12,10 +12,10 @@ from crac.functional.distances import boundary_weights
 from crac.functional.patches import check_labels, one_hot
 from crac.losses.base import SegmentationLoss, masked_mean
 
-__all__ = ["ConsistencyLoss"]
+__all__ = ["BWCRLoss"]
 
 
-class ConsistencyLoss(SegmentationLoss):
+class BWCRLoss(SegmentationLoss):
     """Cross-entropy, plus the squared difference of the logits of two views (Karani et al., MICCAI 2023).
 
     The difference weighs most at the boundaries of the foreground classes. Making the two augmented views and

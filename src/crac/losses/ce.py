@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from crac.losses.base import SegmentationLoss
 
-__all__ = ["CrossEntropyLoss"]
+__all__ = ["CELoss"]
 
 
-class CrossEntropyLoss(SegmentationLoss):
+class CELoss(SegmentationLoss):
     """Mean cross-entropy."""

@@ -15,7 +15,7 @@ from crac.functional.patches import Border, check_border, narrow, patch_radius
 from crac.functional.priors import neighbourhood_counts, neighbourhood_proportions
 from crac.functional.regions import check_radii, region_map
 from crac.losses.base import SegmentationLoss, check_batch, masked_mean, widen
-from crac.multipliers import Average, Multipliers
+from crac.losses.multipliers import Average, Multipliers
 
 __all__ = ["PRESETS", "CRaCLoss"]
 
@@ -40,13 +40,13 @@ class CRaCLoss(Multipliers, SegmentationLoss):
         inner_scale: Scale of the target inside organs.
         outer_scale: Scale of the target on boundaries; a sequence gives each of several ``radii`` its own.
         border: What lies outside the image: ``"replicate"`` or ``"background"``.
-        average: ``"all"`` or ``"region"``, see :class:`~crac.multipliers.Multipliers`.
+        average: ``"all"`` or ``"region"``, see :class:`~crac.losses.multipliers.Multipliers`.
         kernel_size: Side of the patch, odd.
         radii: Growing distances to the boundary that separate the regions, ``len(radii) + 1`` of them; by default
             the two of the paper: patches with one class, and patches with several.
         tolerance: Distance between logit and target that is free. Above 0 the constraint can be satisfied, and
             multipliers can fall as well as grow.
-        **options: Constants of :class:`~crac.multipliers.Multipliers` (``penalty``, ``rho``, ``gamma``, ``mu``,
+        **options: Constants of :class:`~crac.losses.multipliers.Multipliers` (``penalty``, ``rho``, ``gamma``, ``mu``,
             ``rho_every``, ...) and of :class:`~crac.losses.base.SegmentationLoss` (``ignore_index``,
             ``class_weights``, ``dice_weight``).
 

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from crac.losses.base import SegmentationLoss, masked_mean
 
-__all__ = ["EntropyPenaltyLoss"]
+__all__ = ["ECPLoss"]
 
 
-class EntropyPenaltyLoss(SegmentationLoss):
+class ECPLoss(SegmentationLoss):
     """Cross-entropy minus ``alpha`` times the mean of ``-s log s`` (Pereyra et al., ICLR workshop 2017).
 
     Args:

@@ -9,10 +9,10 @@ from torch import Tensor
 from crac.errors import InputError
 from crac.losses.base import SegmentationLoss, masked_mean
 
-__all__ = ["FocalLoss"]
+__all__ = ["FLLoss"]
 
 
-class FocalLoss(SegmentationLoss):
+class FLLoss(SegmentationLoss):
     """Mean of ``-(1 - s_y)^gamma log s_y``: easy pixels weigh little (Lin et al., ICCV 2017).
 
     Args:

@@ -9,10 +9,10 @@ from torch import Tensor
 from crac.errors import InputError
 from crac.losses.base import SegmentationLoss, masked_mean
 
-__all__ = ["LabelSmoothingLoss"]
+__all__ = ["LSLoss"]
 
 
-class LabelSmoothingLoss(SegmentationLoss):
+class LSLoss(SegmentationLoss):
     """Cross-entropy with a share ``alpha`` of every label spread over all classes (Szegedy et al., CVPR 2016).
 
     Args:

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from crac.losses.base import SegmentationLoss, masked_mean
 
-__all__ = ["MarginLoss"]
+__all__ = ["MbLSLoss"]
 
 
-class MarginLoss(SegmentationLoss):
+class MbLSLoss(SegmentationLoss):
     """Cross-entropy plus a penalty on logits further than a margin below the largest (Liu et al., CVPR 2022).
 
     Args:

@@ -11,13 +11,13 @@ from crac.errors import InputError
 from crac.functional.patches import one_hot
 from crac.losses.base import SegmentationLoss
 
-__all__ = ["CalibrationErrorLoss"]
+__all__ = ["ML1ACELoss"]
 
 COPIES = 64
 """Of each bin, for neighbouring pixels to add to."""
 
 
-class CalibrationErrorLoss(SegmentationLoss):
+class ML1ACELoss(SegmentationLoss):
     """Cross-entropy, plus ``alpha`` times the calibration error of the batch itself (Barfoot et al., MICCAI 2024).
 
     The probabilities of each image and class fall into bins of equal width. A bin's error is the difference between

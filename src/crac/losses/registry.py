@@ -8,30 +8,30 @@ from typing import Any
 
 from crac.errors import InputError, one_of
 from crac.losses.base import SegmentationLoss
-from crac.losses.bwcr import ConsistencyLoss
-from crac.losses.ce import CrossEntropyLoss
+from crac.losses.bwcr import BWCRLoss
+from crac.losses.ce import CELoss
 from crac.losses.crac import CRaCLoss
-from crac.losses.ecp import EntropyPenaltyLoss
-from crac.losses.fl import FocalLoss
-from crac.losses.ls import LabelSmoothingLoss
-from crac.losses.mbls import MarginLoss
-from crac.losses.ml1ace import CalibrationErrorLoss
+from crac.losses.ecp import ECPLoss
+from crac.losses.fl import FLLoss
+from crac.losses.ls import LSLoss
+from crac.losses.mbls import MbLSLoss
+from crac.losses.ml1ace import ML1ACELoss
+from crac.losses.multipliers import Multipliers
 from crac.losses.nacl import NACLLoss
-from crac.losses.svls import SpatialLabelSmoothingLoss
-from crac.multipliers import Multipliers
+from crac.losses.svls import SVLSLoss
 
 __all__ = ["METHODS", "build_loss"]
 
 METHODS: dict[str, type[SegmentationLoss]] = {
-    "ce": CrossEntropyLoss,
-    "fl": FocalLoss,
-    "ecp": EntropyPenaltyLoss,
-    "ls": LabelSmoothingLoss,
-    "svls": SpatialLabelSmoothingLoss,
-    "mbls": MarginLoss,
+    "ce": CELoss,
+    "fl": FLLoss,
+    "ecp": ECPLoss,
+    "ls": LSLoss,
+    "svls": SVLSLoss,
+    "mbls": MbLSLoss,
     "nacl": NACLLoss,
-    "bwcr": ConsistencyLoss,
-    "ml1ace": CalibrationErrorLoss,
+    "bwcr": BWCRLoss,
+    "ml1ace": ML1ACELoss,
     "crac": CRaCLoss,
 }
 """Short name -> loss class."""

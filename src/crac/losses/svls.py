@@ -12,10 +12,10 @@ from crac.errors import InputError
 from crac.functional.patches import one_hot, pad, patch_radius, weighted_patches
 from crac.losses.base import SegmentationLoss, masked_mean
 
-__all__ = ["SpatialLabelSmoothingLoss"]
+__all__ = ["SVLSLoss"]
 
 
-class SpatialLabelSmoothingLoss(SegmentationLoss):
+class SVLSLoss(SegmentationLoss):
     """Cross-entropy with labels blurred over their neighbours (Islam and Glocker, IPMI 2021).
 
     The kernel is a Gaussian whose centre is replaced by the sum of its neighbours, so that the pixel's own label

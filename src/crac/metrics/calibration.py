@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from crac.errors import InputError, one_of
-from crac.functional.binning import Cells
-from crac.functional.slabs import cut
-from crac.functional.tally import Tally, Top, tally
+from crac.metrics.cells import Cells
+from crac.metrics.counts import Tally, Top, tally
 from crac.metrics.results import CalibrationResult, result
+from crac.metrics.slabs import cut
 
 __all__ = ["CalibrationMeter", "Mask"]
 

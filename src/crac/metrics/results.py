@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from crac.functional.binning import Bins, Cells, equal_mass_error, equal_width_bins, quantile_error
-from crac.functional.tally import Tally, Top
+from crac.metrics.cells import Bins, Cells, equal_mass_error, equal_width_bins, quantile_error
+from crac.metrics.counts import Tally, Top
 
 __all__ = ["REGION_NAMES", "CalibrationResult", "ClassCalibration", "result"]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crac.errors import InputError, one_of
-from crac.functional.surface import surface_distances
+from crac.metrics.surface import surface_distances
 
 __all__ = [
     "Definition",

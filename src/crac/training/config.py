@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from crac.errors import InputError, ProblemsError, one_of
+from crac.errors import InputError, invalid, one_of
 from crac.losses import METHODS
 from crac.networks import BACKBONES
 
@@ -116,10 +116,7 @@ class TrainConfig(BaseModel):
         try:
             return cls.model_validate(dict(settings))
         except ValidationError as error:
-            problems = [_sentence(problem) for problem in error.errors(include_url=False)]
-        if len(problems) == 1:
-            raise InputError(f"{source}: {problems[0]}")
-        raise ProblemsError(source, problems)
+            raise invalid(source, error, cls.model_fields) from error
 
     @classmethod
     def load(cls, path: Path | None, overrides: Mapping[str, Any] | None = None) -> TrainConfig:
@@ -152,15 +149,3 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
         raise InputError(f"{path} must hold settings as 'name: value' lines; got {type(settings).__name__}")
     return settings
-
-
-def _sentence(problem: Mapping[str, Any]) -> str:
-    name = ".".join(map(str, problem["loc"]))
-    if problem["type"] == "extra_forbidden":
-        return f"unknown setting {name!r}; known are {', '.join(TrainConfig.model_fields)}"
-    if problem["type"] == "missing":
-        return f"{name} is missing"
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    if message.startswith(f"{name} must"):  # our own validators name argument and value themselves
-        return message
-    return f"{name}: {message[:1].lower()}{message[1:]}; got {problem['input']!r}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from crac.errors import require
-from crac.training.checkpoint import replacing
+from crac.files import replacing
 
 __all__ = ["plot_multipliers"]
 

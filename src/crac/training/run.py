@@ -33,8 +33,9 @@ import torch
 from crac._version import __version__
 from crac.data import Split
 from crac.errors import InputError
-from crac.inference.card import ModelCard
-from crac.training.checkpoint import Checkpoint, replacing, write_json
+from crac.files import PARTIAL, write_json, write_text
+from crac.models.card import ModelCard
+from crac.models.checkpoint import Checkpoint
 from crac.training.config import TrainConfig
 from crac.training.state import State
 
@@ -96,7 +97,7 @@ class RunFolder:
         except OSError as error:
             raise InputError(f"{self.path} cannot be written: {error.strerror or error}") from error
         try:
-            for left in self.path.glob(".*.partial"):  # by a process that was killed while it wrote
+            for left in self.path.glob(f"{PARTIAL}*"):  # by a process that was killed while it wrote
                 left.unlink()
             yield
         finally:
@@ -145,8 +146,7 @@ class RunFolder:
         table = csv.DictWriter(text, list(history[0]))
         table.writeheader()
         table.writerows(history)
-        with replacing(self.path / "metrics.csv") as partial:
-            partial.write_text(text.getvalue(), encoding="utf-8")
+        write_text(self.path / "metrics.csv", text.getvalue())
 
 
 def resume_command(path: Path) -> str:

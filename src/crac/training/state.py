@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from crac.errors import InputError
 from crac.losses import SegmentationLoss
-from crac.training.checkpoint import Checkpoint, load_tensors, prefixed, state_of
+from crac.models.checkpoint import Checkpoint, load_tensors, prefixed, state_of
 
 __all__ = ["State"]
 

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from crac.data import Batch
-from crac.losses import ConsistencyLoss, SegmentationLoss
+from crac.losses import BWCRLoss, SegmentationLoss
 from crac.training.views import draw_views, make_view
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def inner_step(
 
 def step_inputs(loss: SegmentationLoss, batch: Batch, generator: Generator) -> tuple[Tensor, ...]:
     """All that differs from step to step: images, labels, and the random numbers of methods that draw."""
-    drawn = draw_views(batch.images, generator) if isinstance(loss, ConsistencyLoss) else ()
+    drawn = draw_views(batch.images, generator) if isinstance(loss, BWCRLoss) else ()
     return batch.images, batch.labels, *drawn
 
 
@@ -60,14 +60,14 @@ def update(
 
 def objective(network: nn.Module, loss: SegmentationLoss, images: Tensor, labels: Tensor, *drawn: Tensor) -> Tensor:
     """What a step makes smaller: a function of its inputs that a CUDA graph can record."""
-    if isinstance(loss, ConsistencyLoss):
+    if isinstance(loss, BWCRLoss):
         return _two_views(network, loss, images, labels, *drawn)
     value: Tensor = loss(network(images), labels)
     return value
 
 
 def _two_views(
-    network: nn.Module, loss: ConsistencyLoss, images: Tensor, labels: Tensor, numbers: Tensor, noise: Tensor
+    network: nn.Module, loss: BWCRLoss, images: Tensor, labels: Tensor, numbers: Tensor, noise: Tensor
 ) -> Tensor:
     """Fit the first view to its labels; let both agree wherever both see the image."""
     (first, shown), (second, other_shown) = (make_view(images, *drawn) for drawn in zip(numbers, noise, strict=True))

@@ -12,11 +12,11 @@ from torch import Generator, Tensor, nn
 
 from crac._version import __version__
 from crac.data import Augmentation, Batch, Batches, Split, Store
-from crac.inference.card import ModelCard
-from crac.inference.volume import sliding_window
 from crac.losses import SegmentationLoss, build_loss
-from crac.multipliers import Multipliers
-from crac.training.checkpoint import Checkpoint
+from crac.losses.multipliers import Multipliers
+from crac.models.card import ModelCard
+from crac.models.checkpoint import Checkpoint
+from crac.models.window import sliding_window
 from crac.training.config import TrainConfig
 from crac.training.engine import memory_format
 from crac.training.graph import GraphedStep

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crac.data import Split, Store
-from crac.errors import InputError, require
+from crac.errors import InputError, out_of_memory, require
 from crac.losses import build_loss
-from crac.memory import out_of_memory
 from crac.training.config import TrainConfig
 from crac.training.engine import numerics, start_fabric
 from crac.training.fit import DivergedError, fit

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from crac.data.files import write_text
 from crac.data.phantom.imaging import (
     Array,
     bias_field,
@@ -20,6 +19,7 @@ from crac.data.phantom.imaging import (
     write_volume,
 )
 from crac.errors import InputError
+from crac.files import write_text
 
 __all__ = ["cardiac"]
 

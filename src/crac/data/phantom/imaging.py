@@ -9,9 +9,9 @@ import nibabel as nib
 import numpy as np
 from numpy.typing import NDArray
 
-from crac.data.files import write_text
 from crac.data.sources.source import PHANTOM_NOTE
 from crac.errors import InputError
+from crac.files import write_text
 
 __all__ = [
     "SUPERSAMPLING",

@@ -12,7 +12,7 @@ from crac.errors import InputError, require
 from crac.integrations.nnunet.loss import CalibratedLoss, Fit
 from crac.integrations.nnunet.progress import add_panel
 from crac.losses import build_loss
-from crac.multipliers import Multipliers
+from crac.losses.multipliers import Multipliers
 
 require("nnunetv2")
 from nnunetv2.training.loss.deep_supervision import DeepSupervisionWrapper  # noqa: E402

@@ -1,0 +1,55 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from crac.errors import InputError
+
+__all__ = ["PARTIAL", "replacing", "sha256", "write_json", "write_text"]
+
+PARTIAL = ".partial-"
+"""How the names of unfinished files begin."""
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary sibling to write to; it takes the place of ``path`` once it is safely on the disk.
+
+    Raises:
+        InputError: The file cannot be written; what was at ``path`` before is still there.
+    """
+    # The ending stays: some writers choose the format by it.
+    partial = path.with_name(f"{PARTIAL}{os.getpid()}-{path.name}")
+    try:
+        yield partial
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write plain data."""
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def sha256(path: Path) -> str:
+    """Checksum of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,1 @@
+"""What was measured, for people: figures and tables."""

@@ -1,0 +1,394 @@
+"""From a trained model to maps that lie exactly on their input, seen with another reader's eyes."""
+
+import csv
+import dataclasses
+import json
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+import SimpleITK as sitk  # noqa: N813 (its own documentation calls it so)
+import torch
+from torch import Tensor, nn
+
+import crac
+from crac.cli import main
+from crac.data import Intensity, Recipe, Store
+from crac.errors import InputError, ProblemsError
+from crac.models import predict
+from crac.models.card import ModelCard
+from crac.models.checkpoint import Checkpoint
+from crac.models.model import Model
+from crac.models.predict import find_images, predict_images
+from crac.models.window import sliding_window, volume_probabilities
+from crac.training import train
+
+UNIT = Intensity(method="window", low=0, high=1)
+
+
+class Threshold(nn.Module):
+    """Says "bright" where the image is above one half: a model whose right answer is known."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        bright = 10 * (images[:, :1] - 0.5)
+        return torch.cat([-bright, bright], dim=1)
+
+
+def threshold_model(recipe: Recipe, dims: int = 2, patch_size: tuple[int, ...] | None = None, **options: Any) -> Model:
+    card = ModelCard(
+        backbone="unet", width=1, dims=dims, patch_size=patch_size, class_names=("dark", "bright"),
+        channel_names=tuple(f"channel{n}" for n in range(len(recipe.intensity))), recipe=recipe,
+    )  # fmt: skip
+    return Model(Threshold(), card, torch.device("cpu"), **options)
+
+
+def oblique() -> np.ndarray:
+    """Rotated about all three axes, anisotropic, left-handed."""
+    a, b, c = 0.4, -0.7, 2.2
+    turn_x = np.array([[1, 0, 0], [0, np.cos(a), -np.sin(a)], [0, np.sin(a), np.cos(a)]])
+    turn_y = np.array([[np.cos(b), 0, np.sin(b)], [0, 1, 0], [-np.sin(b), 0, np.cos(b)]])
+    turn_z = np.array([[np.cos(c), -np.sin(c), 0], [np.sin(c), np.cos(c), 0], [0, 0, 1]])
+    affine = np.eye(4)
+    affine[:3, :3] = turn_x @ turn_y @ turn_z @ np.diag([-1.3, 0.8, 6.5])
+    affine[:3, 3] = -31.25, 12.5, 140.75
+    return affine
+
+
+def write_blobs(path: Path, shape: tuple[int, int, int] = (37, 52, 9), affine: np.ndarray | None = None) -> np.ndarray:
+    generator = np.random.default_rng(1)
+    x, y, z = np.meshgrid(*(np.linspace(-1, 1, size) for size in shape), indexing="ij")
+    blob = 1 / (1 + np.exp(12 * ((x - 0.2) ** 2 + (y + 0.1) ** 2 / 0.5 + (z - 0.1) ** 2 / 0.9 - 0.4)))
+    image = (0.9 * blob + 0.05 * generator.random(shape)).astype(np.float32)
+    nib.save(nib.Nifti1Image(image, oblique() if affine is None else affine), path)
+    return image
+
+
+RECIPES = {
+    "stored": Recipe(name="stored", orientation="stored", intensity=(UNIT,)),
+    "canonical": Recipe(name="canonical", orientation="canonical", slice_axis=1, intensity=(UNIT,)),
+    "resampled": Recipe(name="resampled", orientation="canonical", spacing=(1.1, 0.9, 1.0), intensity=(UNIT,)),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("dims", [2, 3])
+def test_maps_overlay_their_input_in_simpleitk(name: str, dims: int, tmp_path: Path) -> None:
+    write_blobs(tmp_path / "case.nii.gz")
+    patch = (8, 16, 16) if dims == 3 else None
+    model = threshold_model(RECIPES[name], dims, patch)
+    written = predict_images(model, find_images([tmp_path / "case.nii.gz"], 1), tmp_path / "out")
+    kinds = ("label", "confidence", "entropy", "probabilities")
+    assert {path.name for path in written} == {f"case_{kind}.nii.gz" for kind in kinds}
+    image = sitk.ReadImage(str(tmp_path / "case.nii.gz"))
+    maps = {kind: sitk.ReadImage(str(tmp_path / "out" / f"case_{kind}.nii.gz")) for kind in kinds}
+    for kind in kinds[:3]:
+        for what in ("GetSize", "GetSpacing", "GetOrigin", "GetDirection"):
+            assert getattr(maps[kind], what)() == getattr(image, what)(), (kind, what)
+    assert maps["probabilities"].GetSize() == (*image.GetSize(), 2)
+    assert maps["probabilities"].GetSpacing()[:3] == image.GetSpacing()
+    assert maps["probabilities"].GetOrigin()[:3] == image.GetOrigin()
+    turned = np.reshape(maps["probabilities"].GetDirection(), (4, 4))[:3, :3]
+    np.testing.assert_array_equal(turned.ravel(), image.GetDirection())
+
+    arrays = {kind: sitk.GetArrayFromImage(value) for kind, value in maps.items()}
+    bright, label = sitk.GetArrayFromImage(image) > 0.5, arrays["label"].astype(bool)
+    if name == "resampled":
+        assert 2 * (bright & label).sum() / (bright.sum() + label.sum()) > 0.95
+        centres = [np.argwhere(mask).mean(0) for mask in (bright, label)]
+        assert np.abs(centres[0] - centres[1]).max() < 0.1  # of a voxel: no shift of half a voxel anywhere
+    else:
+        assert (bright == label).all()
+    probabilities = arrays["probabilities"]
+    np.testing.assert_allclose(probabilities.sum(0), 1, atol=1e-6)
+    assert (probabilities.argmax(0) == label).all()
+    np.testing.assert_array_equal(probabilities.max(0), arrays["confidence"])
+    expected = -(probabilities * np.log(np.maximum(probabilities, 1e-30))).sum(0) / np.log(2)
+    np.testing.assert_allclose(arrays["entropy"], expected, atol=1e-5)
+
+
+def test_headers_are_kept_to_the_last_bit(tmp_path: Path) -> None:
+    write_blobs(tmp_path / "case.nii.gz")
+    image = nib.load(tmp_path / "case.nii.gz")
+    image.header.set_xyzt_units("mm", "sec")
+    image.set_qform(image.affine, code=1)
+    image.set_sform(image.affine, code=2)
+    nib.save(image, tmp_path / "case.nii.gz")
+    model = threshold_model(RECIPES["canonical"])
+    predict_images(model, find_images([tmp_path / "case.nii.gz"], 1), tmp_path / "out")
+    before, after = nib.load(tmp_path / "case.nii.gz"), nib.load(tmp_path / "out" / "case_label.nii.gz")
+    assert np.array_equal(before.affine, after.affine)
+    for field in ("qform_code", "sform_code", "quatern_b", "qoffset_x", "srow_x", "pixdim", "xyzt_units"):
+        assert np.array_equal(before.header[field], after.header[field]), field
+    assert after.get_data_dtype() == np.uint8
+
+
+def test_arrays_in_arrays_out(tmp_path: Path) -> None:
+    image = write_blobs(tmp_path / "case.nii.gz", affine=np.diag([1.3, 0.8, 6.5, 1]))
+    model = threshold_model(RECIPES["resampled"])
+    labels, probabilities = model.predict(image, spacing=(1.3, 0.8, 6.5))
+    from_file = model.predict(tmp_path / "case.nii.gz")
+    assert labels.shape == image.shape
+    assert probabilities.shape == (2, *image.shape)
+    np.testing.assert_array_equal(labels, from_file.labels)
+    np.testing.assert_allclose(probabilities, from_file.probabilities, atol=1e-6)
+    for spacing in (None, (1, 1), (1, 1, 0), (1, 1, np.nan)):
+        with pytest.raises(InputError, match="spacing must be three positive numbers"):
+            model.predict(image, spacing=spacing)
+    with pytest.raises(InputError, match=r"spacing is read from the file"):
+        model.predict(tmp_path / "case.nii.gz", spacing=(1, 1, 1))
+    with pytest.raises(InputError, match="NaN"):
+        model.predict(np.full((4, 4, 4), np.nan), spacing=(1, 1, 1))
+    with pytest.raises(
+        InputError, match=r"image must have 1 channel \(channel0\); got an array of shape \(2, 4, 4, 4\)"
+    ):
+        model.predict(np.zeros((2, 4, 4, 4)), spacing=(1, 1, 1))
+
+
+def test_flips_average_over_every_mirror_image() -> None:
+    class Corner(nn.Module):
+        """Favours one corner of whatever it sees, so that mirroring shows."""
+
+        def forward(self, images: Tensor) -> Tensor:
+            ramp = sum(torch.linspace(0, 1, size).view(-1, *[1] * after) for after, size in
+                       enumerate(reversed(images.shape[2:])))  # fmt: skip
+            return torch.stack([ramp, -ramp]).expand(len(images), -1, *[-1] * (images.ndim - 2))
+
+    for dims in (2, 3):
+        image = torch.rand(1, 4, 6, 8)
+        plain = volume_probabilities(Corner(), image, dims)
+        flipped = volume_probabilities(Corner(), image, dims, flips=True)
+        axes = [axis for axis in (1, 2, 3) if axis > 3 - dims]
+        assert not torch.allclose(plain, plain.flip(axes))
+        for axis in axes:
+            torch.testing.assert_close(flipped, flipped.flip(axis))
+        mirrored = [plain.flip([a for a, chosen in zip(axes, f"{n:03b}"[-dims:], strict=True) if chosen == "1"])
+                    for n in range(2**dims)]  # fmt: skip
+        torch.testing.assert_close(flipped, torch.stack(mirrored).mean(0))
+
+
+def test_a_sliding_window_sees_every_voxel_and_memory_does_not_grow_with_slices() -> None:
+    image = torch.rand(1, 11, 30, 22)
+    whole = volume_probabilities(Threshold(), image, 3)
+    torch.testing.assert_close(volume_probabilities(sliding_window(Threshold(), (4, 16, 8), 3), image, 3), whole)
+    seen: list[int] = []
+
+    class Counting(Threshold):
+        def forward(self, images: Tensor) -> Tensor:
+            seen.append(len(images))
+            return super().forward(images)
+
+    torch.testing.assert_close(volume_probabilities(Counting(), image, 2, batch_size=4), whole)
+    assert seen == [4, 4, 3]
+
+
+def test_channels_are_paired_and_every_defect_is_listed(tmp_path: Path) -> None:
+    for name in ("a_0000", "a_0001", "b_0000", "c_0007"):
+        write_blobs(tmp_path / f"{name}.nii.gz", (8, 8, 4))
+    (image, *rest) = find_images([tmp_path / "a_0001.nii.gz", tmp_path / "a_0000.nii.gz"], 2)
+    assert not rest
+    assert [path.name for path in image.files] == ["a_0000.nii.gz", "a_0001.nii.gz"]
+    recipe = Recipe(name="two", orientation="stored", intensity=(UNIT, UNIT))
+    assert len(predict_images(threshold_model(recipe), [image], tmp_path / "out")) == 4
+    single = find_images([tmp_path], 1)  # a number other than _0000 is no channel of a one-channel model
+    assert [image.name for image in single] == ["a", "a_0001", "b", "c_0007"]
+
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "empty").mkdir()
+    inputs = [tmp_path / "a_0001.nii.gz", tmp_path / "no.nii.gz", tmp_path / "notes.txt", tmp_path / "empty"]
+    with pytest.raises(ProblemsError) as caught:
+        find_images(inputs, 2)
+    assert len(caught.value.problems) == 4
+    other = tmp_path / "empty" / "b_0000.nii.gz"
+    write_blobs(other, (8, 8, 4))
+    with pytest.raises(ProblemsError, match="would both be written as b"):
+        find_images([tmp_path / "b_0000.nii.gz", other], 1)
+
+
+def test_a_broken_image_does_not_stop_the_others(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a", "c"):
+        write_blobs(tmp_path / "in" / f"{name}.nii.gz", (8, 8, 4))
+    (tmp_path / "in" / "b.nii.gz").write_bytes(b"no image")
+    images = find_images([tmp_path / "in"], 1)
+    with pytest.raises(ProblemsError, match="2 of 3 images were segmented") as caught:
+        predict_images(threshold_model(RECIPES["stored"]), images, tmp_path / "out")
+    assert "b.nii.gz" in caught.value.problems[0]
+    assert len(list((tmp_path / "out").iterdir())) == 8
+    with pytest.raises(ProblemsError, match="0 of 1 images were segmented"):
+        predict_images(threshold_model(RECIPES["stored"]), images[1:2], tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(InputError, match="--out must not be the folder of an input"):
+        predict_images(threshold_model(RECIPES["stored"]), images, tmp_path / "in")
+
+
+def test_one_volume_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b", "c"):
+        write_blobs(tmp_path / "in" / f"{name}.nii.gz", (8, 8, 4))
+    alive: list[weakref.ref[Any]] = []
+    read, restore = predict.read_image, Model._restore
+
+    def watched_read(path: Path) -> Any:
+        assert not any(reference() is not None for reference in alive)
+        volume = read(path)
+        alive.append(weakref.ref(volume))
+        return volume
+
+    def watched_restore(*arguments: Any) -> np.ndarray:
+        probabilities = restore(*arguments)
+        alive.append(weakref.ref(probabilities))
+        return probabilities
+
+    monkeypatch.setattr(predict, "read_image", watched_read)
+    monkeypatch.setattr(Model, "_restore", watched_restore)
+    predict_images(threshold_model(RECIPES["stored"]), find_images([tmp_path / "in"], 1), tmp_path / "out")
+    assert len(alive) == 6
+
+
+def test_a_network_of_nan_is_refused(tmp_path: Path) -> None:
+    class Broken(Threshold):
+        def forward(self, images: Tensor) -> Tensor:
+            return super().forward(images) * torch.nan
+
+    model = dataclasses.replace(threshold_model(RECIPES["stored"]), network=Broken())
+    with pytest.raises(InputError, match="image: the network answers with NaN"):
+        model.predict(np.zeros((4, 4, 4)), spacing=(1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), torch.OutOfMemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_out_of_memory_says_what_to_lower(error: Exception) -> None:
+    class Hungry(Threshold):
+        def forward(self, images: Tensor) -> Tensor:
+            raise error
+
+    model = dataclasses.replace(threshold_model(RECIPES["stored"]), network=Hungry())
+    with pytest.raises(InputError, match=r"^out of memory: lower batch_size \(now 16\)$"):
+        model.predict(np.zeros((4, 4, 4)), spacing=(1, 1, 1))
+
+
+def test_a_single_slice_stays_a_single_slice(tmp_path: Path) -> None:
+    nib.save(
+        nib.Nifti1Image(np.random.default_rng(0).random((16, 20)).astype(np.float32), np.eye(4)), tmp_path / "s.nii"
+    )
+    predict_images(threshold_model(RECIPES["stored"]), find_images([tmp_path / "s.nii"], 1), tmp_path / "out")
+    assert nib.load(tmp_path / "out" / "s_label.nii.gz").shape == (16, 20)
+
+
+@pytest.fixture(scope="module")
+def run(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from crac.training import TrainConfig
+
+    settings = {"data": store.path, "width": 2, "epochs": 1, "accelerator": "cpu", "backbone": "nnunet"}
+    return train(TrainConfig.make(settings), tmp_path_factory.mktemp("runs") / "run").run
+
+
+def test_load_and_command_line_agree(run: Path, store: Store, tmp_path: Path) -> None:
+    raw = sorted((store.path.parent / "raw" / "TrainingImg").glob("*.nii.gz"))[:2]
+    assert main(["predict", str(run), *map(str, raw), "--out", str(tmp_path / "out"), "--device", "cpu"]) == 0
+    assert len(list((tmp_path / "out").iterdir())) == 8
+    model = crac.load(run)
+    labels, probabilities = model.predict(raw[0])
+    name = raw[0].name.removesuffix("_0000.nii.gz")
+    np.testing.assert_array_equal(nib.load(tmp_path / "out" / f"{name}_label.nii.gz").get_fdata(), labels)
+    assert probabilities.shape[0] == store.num_classes
+    assert main(["predict", str(run / "best.safetensors"), str(raw[0]), "--out", str(tmp_path / "tta"), "--tta"]) == 0
+
+
+def test_a_card_of_another_version_is_one_sentence(run: Path, tmp_path: Path) -> None:
+    saved = Checkpoint.load(run / "best.safetensors")
+    saved.info["model"]["recipe"]["future"] = 1
+    saved.save(tmp_path / "new.safetensors")
+    with pytest.raises(InputError, match=r"new\.safetensors does not say .*: model\.recipe\.future: [^\n]*$"):
+        crac.load(tmp_path / "new.safetensors")
+
+
+def test_loading_and_resuming_unpickle_nothing(run: Path) -> None:
+    """Every class or function that a pickle asks for is reported to Python's audit hooks."""
+    code = """
+import sys, crac, crac.models.model, lightning.fabric, torch.utils.tensorboard, matplotlib.pyplot
+from crac.training import resume
+def hook(event, arguments):
+    if event == "pickle.find_class":
+        raise RuntimeError(f"unpickled {arguments}")
+sys.addaudithook(hook)
+crac.load(sys.argv[1])
+print(resume(sys.argv[1]).finished)
+import pickle, fractions
+try:
+    pickle.loads(pickle.dumps(fractions.Fraction(1, 2)))
+except RuntimeError:
+    print("the hook works")
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, timeout=200)
+    assert done.stdout.splitlines()[-2:] == ["True", "the hook works"], done.stderr
+
+
+def test_evaluate_is_the_networks_own_prediction_measured(run: Path, store: Store, tmp_path: Path) -> None:
+    assert main(["evaluate", str(run), "--split", "test", "--out", str(tmp_path / "audit"), "--device", "cpu"]) == 0
+    summary = json.loads((tmp_path / "audit" / "summary.json").read_text())
+    assert summary["source"] == {"run": str(run), "split": "test", "checkpoint": "best"}
+    assert (summary["settings"]["unit"], summary["settings"]["empty"]) == ("voxel", "zero")
+    (name,) = store.split().test
+    model = crac.load(run)
+    probabilities = model.predict_prepared(torch.from_numpy(np.array(store.image(name), dtype=np.float32)))
+    labels = torch.from_numpy(np.array(store.label(name)))
+    dice = crac.dice(probabilities.argmax(0), labels, store.num_classes)[1:]
+    assert summary["per_volume"]["dsc"]["mean"] == pytest.approx(float(np.nanmean(dice)))
+    meter = crac.CalibrationMeter(store.num_classes)
+    meter.update(probabilities=probabilities.transpose(0, 1), labels=labels)
+    assert summary["per_volume"]["ece[label_foreground]"]["mean"] == pytest.approx(meter.compute().ece)
+    inner = summary["per_volume"]["ece.inner[label_foreground]"]["mean"]
+    assert inner == pytest.approx(meter.compute().by_region["inner"].ece)  # regions of the slices it was trained on
+
+
+def test_maps_can_be_audited_on_the_original_grid(run: Path, store: Store, tmp_path: Path) -> None:
+    raw = store.path.parent / "raw"
+    names = store.split().test + store.split().validation
+    images = [str(raw / "TrainingImg" / f"{name}_0000.nii.gz") for name in names]
+    assert main(["predict", str(run), *images, "--out", str(tmp_path / "maps"), "--device", "cpu"]) == 0
+    (tmp_path / "labels").mkdir()
+    for name in names:
+        (tmp_path / "labels" / f"{name}.nii.gz").symlink_to(raw / "TrainingMask" / f"{name}.nii.gz")
+    command = ["evaluate", "--probabilities", str(tmp_path / "maps"), "--labels", str(tmp_path / "labels")]
+    assert main([*command, "--out", str(tmp_path / "audit"), "--jobs", "1"]) == 0
+    with (tmp_path / "audit" / "per_volume.csv").open() as file:
+        rows = {row["volume"]: row for row in csv.DictReader(file)}
+    assert rows.keys() == set(names)
+    labels = crac.load(run, "cpu").predict(images[0]).labels
+    expected = crac.dice(labels, store.original_label(names[0]), store.num_classes)[1:]
+    assert float(rows[names[0]]["dsc"]) == pytest.approx(float(np.nanmean(expected)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["predict", "nowhere", "x.nii", "--out", "out"], "nowhere: no such run"),
+        (["predict", "RUN", "x.nii", "--out", "out"], "x.nii is missing"),
+        (["predict", "RUN", "x.nii", "--out", "out", "--device", "tpu9"], "device must be auto, cpu or"),
+        (["predict", ".", "x.nii", "--out", "out"], "best.safetensors is missing"),
+        (["predict", "RUN", "x.nii", "--out", "out", "--batch-size", "0"], "batch_size must be a whole number of"),
+        (["evaluate", "RUN", "--out", "out", "--batch-size", "0"], "batch_size must be a whole number of"),
+        (["evaluate", "RUN", "--out", "out", "--data", "nowhere"], "nowhere is not a prepared store"),
+        (["evaluate", "--out", "out"], "give either RUN, or both --probabilities and --labels"),
+        (["evaluate", "RUN", "--labels", "x", "--out", "out"], "give either RUN"),
+        (["evaluate", "RUN", "--class-names", "x", "y", "--out", "out"], "--class-names goes with --probabilities"),
+        (["evaluate", "--probabilities", "x", "--labels", "x", "--split", "test", "--out", "out"], "go with RUN"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    arguments: list[str], message: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main([str(run) if argument == "RUN" else argument for argument in arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert not list(tmp_path.iterdir())
