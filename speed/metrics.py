@@ -87,9 +87,9 @@ def calibration(probabilities: torch.Tensor, labels: torch.Tensor, runs: int, sp
 
     one, two = best(runs, ours, monai)
     meter = ours()
-    size = sum(part.nbytes for part in meter.state()["tally"])
+    size = sum(part.nbytes for part in meter.state()["counts"])
     meter.update(probabilities=probabilities, labels=labels)
-    assert sum(part.nbytes for part in meter.state()["tally"]) == size
+    assert sum(part.nbytes for part in meter.state()["counts"]) == size
     return {
         "crac_s": one,
         "monai_s": two,

@@ -74,7 +74,7 @@ def test_probabilities_and_slices():
         (sliced.states, region_map(labels)),
         (measure(prediction("v"), protocol).states, region_map(labels[None])),
     ):
-        counts = states["all"]["tally"][0]
+        counts = states["all"]["counts"][0]
         assert counts[0, 1].sum() == int((regions == 1).sum())
 
 

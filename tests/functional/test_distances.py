@@ -3,7 +3,7 @@ import pytest
 import torch
 from scipy.ndimage import distance_transform_edt
 
-from crac.functional.distances import boundary_weights, squared_distance
+from crac.functional.distances import boundary_weights, squared_distance, within
 
 
 @pytest.mark.parametrize("shape", [(3, 40, 33), (2, 1, 50), (2, 14, 15, 16)])
@@ -35,3 +35,16 @@ def test_a_class_nowhere_two_pixels_deep_is_left_out():
     mask = torch.zeros(1, 9, 9, dtype=torch.bool)
     mask[0, 4, 2:7] = True
     assert torch.all(boundary_weights(mask, 2) == torch.tensor(0.01))
+
+
+@pytest.mark.parametrize(("shape", "spacing"), [((3, 40, 33), None), ((2, 9, 30, 31), (3.0, 1.25, 0.7))])
+@pytest.mark.parametrize("distance", [0.5, 2.5, 5.0])
+def test_within_a_distance_is_scipys(shape, spacing, distance):
+    mask = torch.rand(shape) > 0.998
+    mask[0] = False  # an image without any pixel of the mask has none near it
+    found = within(mask, mask.ndim - 1, distance, spacing)
+    assert not found[0].any()
+    for image, near in zip(mask[1:].numpy(), found[1:].numpy(), strict=True):
+        assert image.any()
+        np.testing.assert_array_equal(near, distance_transform_edt(~image, sampling=spacing) <= distance + 1e-9)
+    assert not within(torch.zeros(shape, dtype=torch.bool), mask.ndim - 1, distance).any()

@@ -9,15 +9,16 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.ndimage import distance_transform_edt
 from sklearn.metrics import brier_score_loss, log_loss
 
 import crac
 from common import golden
 from crac.errors import InputError
 from crac.functional import region_map
-from crac.functional import tally as tally_module
 from crac.metrics import CalibrationMeter, CalibrationResult
 from crac.metrics import calibration as calibration_module
+from crac.metrics import counts as counts_module
 
 MASKS = ("label_foreground", "predicted_foreground", "union_foreground", "all")
 
@@ -365,7 +366,7 @@ def test_memory_does_not_grow_with_the_number_of_updates():
         meter.update(logits=logits, labels=labels)
         state = copy.deepcopy(meter.state())
         sizes.append(
-            sum(part.size for part in state["tally"]) + sum(p.size for top in state["tops"] or [] for p in top)
+            sum(part.size for part in state["counts"]) + sum(p.size for top in state["tops"] or [] for p in top)
         )
     assert sizes[1] == sizes[2] <= sizes[0]
 
@@ -397,7 +398,7 @@ def test_counting_without_looking_at_values_gives_the_same(mask, from_logits, mo
     logits = logits.round()  # many ties
     results = []
     for look in (True, False):
-        monkeypatch.setattr(tally_module, "may_look", lambda _, look=look: look)
+        monkeypatch.setattr(counts_module, "may_look", lambda _, look=look: look)
         meter = CalibrationMeter(num_classes=4, mask=mask)
         scores = {"logits": logits} if from_logits else {"probabilities": torch.softmax(logits, 1)}
         meter.update(labels=labels, **scores)
@@ -408,7 +409,7 @@ def test_counting_without_looking_at_values_gives_the_same(mask, from_logits, mo
 @pytest.mark.parametrize("look", [True, False])
 @pytest.mark.parametrize("from_logits", [True, False])
 def test_faulty_voxels_are_all_counted_and_only_those_of_the_mask(look, from_logits, monkeypatch):
-    monkeypatch.setattr(tally_module, "may_look", lambda _: look)
+    monkeypatch.setattr(counts_module, "may_look", lambda _: look)
     logits, labels = random_case((1, 3, 16, 16))
     scores = logits if from_logits else torch.softmax(logits, 1)
     scores[:, :, 3, 4:11] = torch.nan
@@ -434,7 +435,7 @@ def test_gpu_reports_bad_values_when_computing():
 
 
 def test_regions_do_not_depend_on_how_a_volume_is_cut(monkeypatch):
-    from crac.functional import slabs
+    from crac.metrics import slabs
 
     logits, labels = random_case((2, 3, 9, 12, 14))
     whole = measure(logits, labels, mask="all")
@@ -443,3 +444,42 @@ def test_regions_do_not_depend_on_how_a_volume_is_cut(monkeypatch):
     assert whole.by_region["outer"].count == int(region_map(labels).sum())
     flat = measure(logits[:, :, 0], labels[:, 0], mask="all")
     assert flat.by_region["outer"].count == int(region_map(labels[:, 0]).sum())
+
+
+def test_numpy_arrays_are_taken_and_booleans_refused():
+    logits, labels = 3 * torch.randn(1, 3, 6, 7), torch.randint(3, (1, 6, 7))
+    meters = [CalibrationMeter(3, mask="all") for _ in range(2)]
+    meters[0].update(logits=logits, labels=labels)
+    meters[1].update(logits=logits.numpy(), labels=labels.numpy())
+    assert str(meters[0].compute().to_dict()) == str(meters[1].compute().to_dict())  # empty bins hold NaN
+    with pytest.raises(InputError, match=r"labels must hold integers; got dtype torch.bool"):
+        meters[0].update(logits=logits, labels=labels > 0)
+
+
+@pytest.mark.parametrize("spacing", [None, (4.0, 1.0, 0.5)])
+def test_the_band_holds_what_is_near_labelled_or_predicted_foreground(spacing):
+    """Against scipy's distances, for a volume; as slices only distances within them count."""
+    labels = torch.zeros(1, 7, 24, 25, dtype=torch.int64)
+    labels[0, 2, 4:8, 5:9] = 1
+    logits = torch.zeros(1, 2, 7, 24, 25)
+    logits[:, 0], logits[:, 1] = 2, torch.randn(1, 7, 24, 25)
+    logits[0, 1, 5, 18:20, 18:20] = 9  # a false positive, far from the label
+    foreground = (labels[0] > 0) | (logits[0].argmax(0) > 0)
+    near = distance_transform_edt(~foreground.numpy(), sampling=spacing) <= 2.5
+    meter = CalibrationMeter(2, mask="band", band=2.5)
+    meter.update(logits=logits, labels=labels, spacing=spacing)
+    chosen = CalibrationMeter(2, mask=torch.from_numpy(near))
+    chosen.update(logits=logits, labels=labels)
+    found, expected = meter.compute(), chosen.compute()
+    assert found.mask == "band"
+    assert foreground.sum() < found.count < foreground.numel()
+    assert found.scalars() == expected.scalars()
+
+    slices = CalibrationMeter(2, mask="band", band=2.5)
+    slices.update(logits=logits[0].transpose(0, 1), labels=labels[0])
+    planes = [distance_transform_edt(~plane.numpy()) <= 2.5 if plane.any() else plane.numpy() for plane in foreground]
+    assert slices.compute().count == np.sum(planes)
+    with pytest.raises(InputError, match=r"spacing must be 3 positive numbers, one per axis; got \(1, 2\)"):
+        meter.update(logits=logits, labels=labels, spacing=(1, 2))
+    with pytest.raises(InputError, match="band must be a number of at least 0; got -1"):
+        CalibrationMeter(2, band=-1)

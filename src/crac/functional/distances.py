@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["boundary_weights", "squared_distance"]
+__all__ = ["boundary_weights", "squared_distance", "within"]
 
 
 def squared_distance(mask: Tensor, dims: int, limit: int) -> Tensor:
@@ -23,13 +25,63 @@ def squared_distance(mask: Tensor, dims: int, limit: int) -> Tensor:
     far = (limit + 1) ** 2
     out = torch.where(mask, far, 0).to(torch.int32)
     for dim in range(-dims, 0):
-        size = out.shape[dim]
-        reach = min(limit, size - 1)
-        padded = F.pad(out, [0, 0] * (-1 - dim) + [reach, reach], value=far)
-        for shift in range(1, reach + 1):
-            nearer = torch.minimum(padded.narrow(dim, reach - shift, size), padded.narrow(dim, reach + shift, size))
-            torch.minimum(out, nearer.add_(shift**2), out=out)
+        _lower_envelope(out, dim, [shift**2 for shift in range(1, limit + 1)], far)
     return out
+
+
+def within(mask: Tensor, dims: int, distance: float, spacing: Sequence[float] | None = None) -> Tensor:
+    """Pixels whose Euclidean distance to the nearest pixel of a mask is at most ``distance``.
+
+    Args:
+        mask: Boolean, any leading dimensions, then ``dims`` spatial ones.
+        dims: Number of spatial dimensions.
+        distance: In the unit of ``spacing``.
+        spacing: Distance between pixels along each axis, 1 by default.
+
+    Returns:
+        Boolean of the same shape; all ``False`` where the mask is empty.
+    """
+    sides = (1.0,) * dims if spacing is None else tuple(spacing)
+    if mask.device.type == "cpu" and mask.numel():
+        box = _box(mask, dims, [int(distance / side) for side in sides])
+        if box is None:
+            return torch.zeros_like(mask)
+        out = torch.zeros_like(mask)
+        out[box] = _within(mask[box], dims, distance, sides)
+        return out
+    return _within(mask, dims, distance, sides)
+
+
+def _within(mask: Tensor, dims: int, distance: float, sides: Sequence[float]) -> Tensor:
+    limit = distance**2 * (1 + 1e-6)  # a pixel exactly at the distance belongs to it whatever rounding does
+    out = torch.where(mask, 0.0, torch.inf)
+    for dim, side in zip(range(-dims, 0), sides, strict=True):
+        reach = int(distance / side * (1 + 1e-6))
+        _lower_envelope(out, dim, [(shift * side) ** 2 for shift in range(1, reach + 1)], torch.inf)
+    return out <= limit
+
+
+def _box(mask: Tensor, dims: int, margin: Sequence[int]) -> tuple[slice, ...] | None:
+    """The part of the image that holds the mask and a margin around it; ``None`` for an empty mask."""
+    box = [slice(None)] * mask.ndim
+    for dim, extra in zip(range(-dims, 0), margin, strict=True):
+        other = [axis for axis in range(mask.ndim) if axis != mask.ndim + dim]
+        there = mask.any(other[0]) if len(other) == 1 else mask.amax(other)
+        found = there.nonzero()
+        if not len(found):
+            return None
+        box[dim] = slice(max(int(found[0]) - extra - 1, 0), int(found[-1]) + extra + 2)
+    return tuple(box)
+
+
+def _lower_envelope(out: Tensor, dim: int, costs: Sequence[float], far: float) -> None:
+    """Replace every value along an axis by the least of its neighbours' plus the cost of the way to them."""
+    size = out.shape[dim]
+    reach = min(len(costs), size - 1)
+    padded = F.pad(out, [0, 0] * (-1 - dim) + [reach, reach], value=far)
+    for shift in range(1, reach + 1):
+        nearer = torch.minimum(padded.narrow(dim, reach - shift, size), padded.narrow(dim, reach + shift, size))
+        torch.minimum(out, nearer.add_(costs[shift - 1]), out=out)
 
 
 def boundary_weights(masks: Tensor, dims: int, reach: int = 10, largest: float = 1.0, smallest: float = 0.01) -> Tensor:

@@ -193,8 +193,11 @@ class CalibrationMetric(CumulativeIterationMetric):  # type: ignore[misc]
         values = []
         for item in range(len(scores)):
             meter = CalibrationMeter(**self.options)
-            image = {"logits" if self.softmax else "probabilities": scores[item : item + 1]}
-            meter.update(labels=labels[item : item + 1], **image)
+            image, target = scores[item : item + 1], labels[item : item + 1]
+            if self.softmax:
+                meter.update(logits=image, labels=target)
+            else:
+                meter.update(probabilities=image, labels=target)
             values.append(getattr(meter.compute(), self.metric))
             self.meter.merge(meter)
         # On the device of the scores, where MONAI gathers over ranks.

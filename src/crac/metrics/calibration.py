@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from crac.errors import InputError, one_of
+from crac.errors import InputError, check_number, one_of
+from crac.functional.distances import within
+from crac.functional.patches import check_integers
 from crac.metrics.cells import Cells
-from crac.metrics.counts import Tally, Top, tally
+from crac.metrics.counts import Counts, TopLabel, count_voxels
 from crac.metrics.results import CalibrationResult, result
 from crac.metrics.slabs import cut
 
 __all__ = ["CalibrationMeter", "Mask"]
 
-Mask = Literal["label_foreground", "predicted_foreground", "union_foreground", "all"]
+Mask = Literal["label_foreground", "predicted_foreground", "union_foreground", "band", "all"]
 MASKS = get_args(Mask)
+Array = Tensor | NDArray[Any]
 # Up to this many voxels offered, masked or not, the confidences themselves are kept: ten megabytes.
 EXACT_VOXELS = 2**20
 
@@ -32,10 +38,12 @@ class CalibrationMeter:
         num_classes: ``K``; class 0 is the background.
         bins: Number of bins, equal-width ones ``(a, b]`` and equal-mass ones alike.
         mask: Which voxels count: ``"label_foreground"`` (the paper's), ``"predicted_foreground"``,
-            ``"union_foreground"`` (either), ``"all"``, or a boolean tensor that broadcasts to the labels of every
-            update. The name is repeated in the result.
+            ``"union_foreground"`` (either), ``"band"`` (within ``band`` of either), ``"all"``, or a boolean tensor that
+            broadcasts to the labels of every update. The name is repeated in the result.
         threshold: TACE leaves out probabilities up to it.
         ignore_index: Label of voxels that never count.
+        band: Largest distance to the foreground of the voxels of the mask ``"band"``, in pixels or, where
+            :meth:`update` is told the spacing, in its unit.
 
     Example:
         >>> meter = CalibrationMeter(num_classes=2, mask="all")
@@ -49,64 +57,66 @@ class CalibrationMeter:
         self,
         num_classes: int,
         bins: int = 15,
-        mask: Mask | Tensor = "label_foreground",
+        mask: Mask | Array = "label_foreground",
         threshold: float = 1e-3,
         ignore_index: int | None = None,
+        band: float = 5.0,
     ) -> None:
-        if num_classes < 2:
-            raise InputError(f"num_classes must be at least 2; got {num_classes!r}")
-        if isinstance(mask, Tensor):
-            _check_mask(mask)
+        check_number("num_classes", num_classes, least=2, whole=True)
+        check_number("band", band, least=0)
+        if not isinstance(mask, str):
+            mask = _checked_mask(mask)
         elif mask not in MASKS:
             raise one_of("mask", mask, (*MASKS, "a boolean tensor"))
-        self.num_classes, self.mask, self.ignore_index = num_classes, mask, ignore_index
+        self.num_classes, self.mask, self.ignore_index, self.band = num_classes, mask, ignore_index, band
         self.cells = Cells(bins, threshold)
         self.reset()
 
     def reset(self) -> None:
         """Forget everything counted so far."""
-        self._tally: Tally | None = None
-        self._tops: list[Top] | None = []
+        self._counts: Counts | None = None
+        self._tops: list[TopLabel] | None = []
         self._offered = 0
 
     @property
     def mask_name(self) -> str:
         """The mask's name, ``"custom"`` for a tensor."""
-        return "custom" if isinstance(self.mask, Tensor) else self.mask
+        return self.mask if isinstance(self.mask, str) else "custom"
 
     @torch.no_grad()
     def update(
         self,
         *,
-        labels: Tensor,
-        logits: Tensor | None = None,
-        probabilities: Tensor | None = None,
-        mask: Tensor | None = None,
+        labels: Array,
+        logits: Array | None = None,
+        probabilities: Array | None = None,
+        mask: Array | None = None,
+        spacing: Sequence[float] | None = None,
     ) -> None:
-        """Count a batch.
+        """Count a batch of tensors or NumPy arrays.
 
         A volume goes in as one item with three spatial dimensions, or as a batch of slices: the numbers differ only
-        in ``by_region``, whose neighbourhoods are then two-dimensional.
+        in ``by_region`` and in the mask ``"band"``, whose neighbourhoods are then two-dimensional.
 
         Args:
             labels: Integers, ``(B, *S)`` or ``(B, 1, *S)``, on the same device.
             logits: ``(B, K, *S)``, any floating-point type; or
             probabilities: the same, summing to 1 over the classes.
             mask: Boolean, broadcasting to the labels; takes the place of the meter's own mask.
+            spacing: Size of a voxel along each spatial axis, for the mask ``"band"``; 1 by default.
         """
         if (logits is None) == (probabilities is None):
             raise InputError(
                 "update takes either logits or probabilities; got " + ("neither" if logits is None else "both")
             )
-        scores = logits if logits is not None else probabilities
-        assert scores is not None
-        scores, labels = scores.detach(), self._check(scores, labels)
-        keep = self._keep(scores, labels, mask)
+        scores = torch.as_tensor(logits if logits is not None else probabilities).detach()
+        labels = self._check(scores, torch.as_tensor(labels).detach())
+        keep = self._keep(scores, labels, mask, spacing)
         record = self._tops is not None and self._offered + labels.numel() <= EXACT_VOXELS
         if not len(labels):
             return
         slabs = cut(scores, labels, keep, self.ignore_index)
-        batch, tops = tally(slabs, scores, self.cells, logits is not None, record)
+        batch, tops = count_voxels(slabs, scores, self.cells, logits is not None, record)
         if scores.device.type == "cpu":
             self._refuse_invalid(batch)
         self._add(batch, tops if record else None, labels.numel())
@@ -118,18 +128,18 @@ class CalibrationMeter:
             sync: First add up the meters of all processes of the default ``torch.distributed`` group.
         """
         meter = self.reduced() if sync else self
-        counted = meter._tally or Tally.zeros(self.num_classes, self.cells, torch.device("cpu"))
+        counted = meter._counts or Counts.zeros(self.num_classes, self.cells, torch.device("cpu"))
         self._refuse_invalid(counted)
-        tops = None if meter._tops is None else [Top(*(part.cpu() for part in top)) for top in meter._tops]
-        return result(Tally(*(part.cpu() for part in counted)), self.cells, self.mask_name, tops)
+        tops = None if meter._tops is None else [TopLabel(*(part.cpu() for part in top)) for top in meter._tops]
+        return result(Counts(*(part.cpu() for part in counted)), self.cells, self.mask_name, tops)
 
     def merge(self, other: CalibrationMeter) -> None:
         """Add what another meter has counted, on whatever device; it must have been made with the same arguments."""
         mine, theirs = self._arguments(), other._arguments()
         if mine != theirs:
             raise InputError(f"meters of different arguments cannot be merged: {mine} and {theirs}")
-        if other._tally is not None:
-            self._add(other._tally, other._tops, other._offered)
+        if other._counts is not None:
+            self._add(other._counts, other._tops, other._offered)
 
     def reduced(self) -> CalibrationMeter:
         """A meter that holds what all processes of the default ``torch.distributed`` group have counted.
@@ -151,31 +161,34 @@ class CalibrationMeter:
 
     def state(self) -> dict[str, Any]:
         """What was counted, as NumPy arrays: enough to go on elsewhere with :meth:`load_state`."""
-        counted = None if self._tally is None else [part.cpu().numpy() for part in self._tally]
+        counted = None if self._counts is None else [part.cpu().numpy() for part in self._counts]
         tops = None if self._tops is None else [[part.cpu().numpy() for part in top] for top in self._tops]
-        return {"arguments": self._arguments(), "tally": counted, "tops": tops, "offered": self._offered}
+        return {"arguments": self._arguments(), "counts": counted, "tops": tops, "offered": self._offered}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Take over a :meth:`state`, replacing what was counted."""
         if state["arguments"] != self._arguments():
             raise InputError(f"the state is of a meter with {state['arguments']}; this one has {self._arguments()}")
-        self._tally = None if state["tally"] is None else Tally(*(torch.tensor(part) for part in state["tally"]))
+        self._counts = None if state["counts"] is None else Counts(*(torch.tensor(part) for part in state["counts"]))
         self._tops = (
-            None if state["tops"] is None else [Top(*(torch.tensor(part) for part in top)) for top in state["tops"]]
+            None
+            if state["tops"] is None
+            else [TopLabel(*(torch.tensor(part) for part in top)) for top in state["tops"]]
         )
         self._offered = state["offered"]
 
-    def _add(self, counted: Tally, tops: list[Top] | None, offered: int) -> None:
-        self._tally = counted if self._tally is None else self._tally.plus(counted)
+    def _add(self, counted: Counts, tops: list[TopLabel] | None, offered: int) -> None:
+        self._counts = counted if self._counts is None else self._counts.plus(counted)
         self._offered += offered
         kept = self._tops is not None and tops is not None and self._offered <= EXACT_VOXELS
         self._tops = [*self._tops, *tops] if kept else None  # type: ignore[misc]
 
     def _arguments(self) -> tuple[Any, ...]:
-        return self.num_classes, self.cells.bins, self.mask_name, self.cells.threshold, self.ignore_index
+        return self.num_classes, self.cells.bins, self.mask_name, self.cells.threshold, self.ignore_index, self.band
 
     def _empty_copy(self) -> CalibrationMeter:
-        return CalibrationMeter(self.num_classes, self.cells.bins, self.mask, self.cells.threshold, self.ignore_index)
+        cells = self.cells
+        return CalibrationMeter(self.num_classes, cells.bins, self.mask, cells.threshold, self.ignore_index, self.band)
 
     def _check(self, scores: Tensor, labels: Tensor) -> Tensor:
         if not scores.is_floating_point() or scores.ndim not in (4, 5) or scores.shape[1] != self.num_classes:
@@ -183,8 +196,7 @@ class CalibrationMeter:
                 f"logits and probabilities must be floating point of shape (B, {self.num_classes}, H, W) or "
                 f"(B, {self.num_classes}, D, H, W); got {scores.dtype} of shape {tuple(scores.shape)}"
             )
-        if labels.is_floating_point() or labels.is_complex():
-            raise InputError(f"labels must hold integers; got dtype {labels.dtype}")
+        check_integers(labels)
         if labels.ndim == scores.ndim and labels.shape[1] == 1:
             labels = labels.squeeze(1)
         shape = (scores.shape[0], *scores.shape[2:])
@@ -192,16 +204,16 @@ class CalibrationMeter:
             raise InputError(f"labels must have shape {shape} to match the scores; got {tuple(labels.shape)}")
         if labels.device != scores.device:
             raise InputError(f"labels must be on the device of the scores, {scores.device}; got {labels.device}")
-        labels = labels.detach()
-        return labels.to(torch.uint8) if labels.dtype == torch.bool else labels
+        return labels
 
-    def _keep(self, scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor | None:
+    def _keep(
+        self, scores: Tensor, labels: Tensor, mask: Array | None, spacing: Sequence[float] | None
+    ) -> Tensor | None:
         """Boolean ``(B, *S)`` of the voxels that count, None for all."""
         chosen = self.mask if mask is None else mask
         keep: Tensor | None = None
-        if isinstance(chosen, Tensor):
-            _check_mask(chosen)
-            chosen = chosen.to(labels.device)
+        if not isinstance(chosen, str):
+            chosen = _checked_mask(chosen).to(labels.device)
             chosen = chosen.squeeze(1) if chosen.ndim == scores.ndim and chosen.shape[1] == 1 else chosen
             try:
                 keep = chosen.expand(labels.shape)
@@ -213,12 +225,14 @@ class CalibrationMeter:
             if chosen != "label_foreground":
                 predicted = scores[:, 0] < scores[:, 1:].amax(1)
                 keep = predicted if keep is None else keep | predicted
+            if chosen == "band" and keep is not None:
+                keep = within(keep, labels.ndim - 1, self.band, _checked_spacing(spacing, labels.ndim - 1))
         if self.ignore_index is None:
             return keep
         known = labels != self.ignore_index
         return known if keep is None else keep & known
 
-    def _refuse_invalid(self, counted: Tally) -> None:
+    def _refuse_invalid(self, counted: Counts) -> None:
         # Every voxel counts once for class 0, and once as a hit of its label if that is a class.
         unknown = int(counted.counts[0].sum() - counted.counts[:, :, :, 1].sum())
         if unknown:
@@ -231,6 +245,14 @@ class CalibrationMeter:
             )
 
 
-def _check_mask(mask: Tensor) -> None:
+def _checked_mask(mask: Array) -> Tensor:
+    mask = torch.as_tensor(mask)
     if mask.dtype != torch.bool:
         raise InputError(f"a mask tensor must be boolean; got dtype {mask.dtype}")
+    return mask
+
+
+def _checked_spacing(spacing: Sequence[float] | None, dims: int) -> Sequence[float] | None:
+    if spacing is not None and (len(spacing) != dims or not all(0 < side < math.inf for side in spacing)):
+        raise InputError(f"spacing must be {dims} positive numbers, one per axis; got {tuple(spacing)!r}")
+    return spacing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from torch import Tensor
 from crac.metrics.cells import Cells, Scratch
 from crac.metrics.slabs import Slab, Voxels
 
-__all__ = ["RANGE_TOLERANCE", "REGIONS", "SUM_TOLERANCE", "Tally", "Top", "tally"]
+__all__ = ["RANGE_TOLERANCE", "REGIONS", "SUM_TOLERANCE", "Counts", "TopLabel", "count_voxels"]
 
 REGIONS = 2
 # Probabilities at a time: few enough for a core's cache, enough to make up for calling torch fifty times for them.
@@ -28,7 +29,7 @@ SUM_TOLERANCE = 0.02
 RANGE_TOLERANCE = 1e-3
 
 
-class Tally(NamedTuple):
+class Counts(NamedTuple):
     """Everything the statistics are computed from; all of it adds up over batches, volumes and processes.
 
     Attributes:
@@ -37,18 +38,18 @@ class Tally(NamedTuple):
             whether it is the labelled one (``hit``).
         confidence: Same shape, ``float64``: the sum of those probabilities.
         squares: ``(K, region)`` sum of squared probabilities.
-        surprise: ``(K, region)`` sum of ``-log(probability of the labelled class)`` by labelled class.
+        likelihood_loss: ``(K, region)`` sum of ``-log(probability of the labelled class)`` by labelled class.
         invalid: Scalar count of voxels that hold no probabilities.
     """
 
     counts: Tensor
     confidence: Tensor
     squares: Tensor
-    surprise: Tensor
+    likelihood_loss: Tensor
     invalid: Tensor
 
     @classmethod
-    def zeros(cls, num_classes: int, cells: Cells, device: torch.device) -> Tally:
+    def zeros(cls, num_classes: int, cells: Cells, device: torch.device) -> Counts:
         """An empty one."""
         shape = (num_classes, REGIONS, 2, 2, cells.size)
         return cls(
@@ -59,12 +60,12 @@ class Tally(NamedTuple):
             torch.zeros((), dtype=torch.int64, device=device),
         )
 
-    def plus(self, other: Tally) -> Tally:
+    def plus(self, other: Counts) -> Counts:
         """The sum, on the device of the first; not in place, which inference tensors would not allow."""
-        return Tally(*(mine + theirs.to(mine.device) for mine, theirs in zip(self, other, strict=True)))
+        return Counts(*(mine + theirs.to(mine.device) for mine, theirs in zip(self, other, strict=True)))
 
 
-class Top(NamedTuple):
+class TopLabel(NamedTuple):
     """The predicted class voxel by voxel: its probability (-1 where not counted), whether it is right, the region."""
 
     confidence: Tensor
@@ -77,9 +78,9 @@ def may_look(scores: Tensor) -> bool:
     return scores.device.type == "cpu"
 
 
-def tally(
+def count_voxels(
     slabs: Sequence[Slab], scores: Tensor, cells: Cells, from_logits: bool, record: bool = False
-) -> tuple[Tally, list[Top]]:
+) -> tuple[Counts, list[TopLabel]]:
     """Count the voxels of a batch.
 
     On a GPU nothing here waits for the device.
@@ -95,23 +96,23 @@ def tally(
     step = max(1, (CPU_STEP if on_cpu else CUDA_STEP) // scores.shape[1])
 
     @torch.inference_mode()
-    def count(share: Sequence[Slab]) -> tuple[Tally, list[Top]]:
+    def count(share: Sequence[Slab]) -> tuple[Counts, list[TopLabel]]:
         counter = _Counter(scores, min(step, max(slab.size for slab in share)), cells, from_logits, record)
         seen = [counter.add(part) for slab in share for part in slab.voxels(compress=on_cpu).parts(step)]
         return counter.total(), [top for top in seen if top is not None]
 
     threads = torch.get_num_threads()
     workers = min(threads, len(slabs) // 2) if on_cpu else 1
-    if workers < 2:
-        return count(slabs)
+    if workers < 2 or threading.current_thread() is not threading.main_thread():
+        return count(slabs)  # whoever called this from a thread of its own has others to keep the cores busy
     shares = [slabs[len(slabs) * w // workers : len(slabs) * (w + 1) // workers] for w in range(workers)]
+    torch.set_num_threads(1)  # threads started from now on keep to one core each, instead of fighting over all
     try:
-        # Each worker keeps to one thread: torch's own would fight over the same cores.
-        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with ThreadPoolExecutor(workers) as pool:
             counted = list(pool.map(count, shares))
     finally:
-        torch.set_num_threads(threads)  # the workers' setting is also what threads started later would begin with
-    total = functools.reduce(Tally.plus, (part for part, _ in counted))
+        torch.set_num_threads(threads)
+    total = functools.reduce(Counts.plus, (part for part, _ in counted))
     return total, [top for _, tops in counted for top in tops]
 
 
@@ -164,10 +165,10 @@ class _Counter:
         self.likelihood = zeros(self.num_classes * self.copies * REGIONS, dtype=torch.float64)
         self.invalid = zeros((), dtype=torch.int64)
 
-    def total(self) -> Tally:
+    def total(self) -> Counts:
         """What was counted."""
         shape = (self.num_classes, self.copies, REGIONS, 2, 2, self.cells.size)
-        return Tally(
+        return Counts(
             self.counts.view(shape).sum(1, dtype=torch.int64),
             self.sums.view(shape).sum(1),
             self.squares.T.contiguous(),
@@ -175,7 +176,7 @@ class _Counter:
             self.invalid,
         )
 
-    def add(self, voxels: Voxels) -> Top | None:
+    def add(self, voxels: Voxels) -> TopLabel | None:
         """Count a part."""
         scores, labels, region, keep = voxels
         if scores.dtype not in (torch.float32, torch.float64):
@@ -192,7 +193,7 @@ class _Counter:
         if not self.record:
             return None
         confidence = probabilities.amax(0).double()
-        return Top(confidence if keep is None else torch.where(keep, confidence, -1), correct, region)
+        return TopLabel(confidence if keep is None else torch.where(keep, confidence, -1), correct, region)
 
     def _count_classes(
         self,

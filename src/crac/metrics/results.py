@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from crac.metrics.cells import Bins, Cells, equal_mass_error, equal_width_bins, quantile_error
-from crac.metrics.counts import Tally, Top
+from crac.metrics.counts import Counts, TopLabel
 
 __all__ = ["REGION_NAMES", "CalibrationResult", "ClassCalibration", "result"]
 
@@ -115,29 +115,23 @@ def _plain(bins: Bins) -> dict[str, list[float]]:
     return {name: values.tolist() for name, values in bins._asdict().items()}
 
 
-def result(tally: Tally, cells: Cells, mask: str, tops: Sequence[Top] | None) -> CalibrationResult:
+def result(counts: Counts, cells: Cells, mask: str, tops: Sequence[TopLabel] | None) -> CalibrationResult:
     """Turn counts into statistics.
 
     Args:
-        tally: The counts, on the CPU.
+        counts: The counts, on the CPU.
         cells: How the probabilities were cut.
         mask: Name of the mask, repeated in the result.
         tops: The predicted class voxel by voxel if it was kept; makes ``ace`` exact.
     """
     exact = tops is not None
-    kept = Top(*(torch.cat(parts) for parts in zip(*tops, strict=True))) if tops else None
-    kept = None if kept is None else Top(*(part[kept.confidence >= 0] for part in kept))
+    kept = TopLabel(*(torch.cat(parts) for parts in zip(*tops, strict=True))) if tops else None
+    kept = None if kept is None else TopLabel(*(part[kept.confidence >= 0] for part in kept))
     regions = {}
     for number, name in enumerate(REGION_NAMES):
-        inside = None if kept is None else Top(*(part[kept.region == number] for part in kept))
-        regions[name] = _statistics(
-            tally.counts[:, number], tally.confidence[:, number], tally.squares[:, number], tally.surprise[:, number],
-            cells, mask, exact, inside,
-        )  # fmt: skip
-    return _statistics(
-        tally.counts.sum(1), tally.confidence.sum(1), tally.squares.sum(1), tally.surprise.sum(1),
-        cells, mask, exact, kept, regions,
-    )  # fmt: skip
+        inside = None if kept is None else TopLabel(*(part[kept.region == number] for part in kept))
+        regions[name] = _statistics([part[:, number] for part in counts[:4]], cells, mask, exact, inside)
+    return _statistics([part.sum(1) for part in counts[:4]], cells, mask, exact, kept, regions)
 
 
 def _over_classes(values: Tensor, number: int) -> float:
@@ -146,17 +140,15 @@ def _over_classes(values: Tensor, number: int) -> float:
 
 
 def _statistics(
-    count: Tensor,
-    confidence: Tensor,
-    squares: Tensor,
-    surprise: Tensor,
+    parts: Sequence[Tensor],
     cells: Cells,
     mask: str,
     exact: bool,
-    kept: Top | None,
+    kept: TopLabel | None,
     regions: Mapping[str, CalibrationResult] | None = None,
 ) -> CalibrationResult:
-    """Statistics of counts ``(K, top, hit, cells)``."""
+    """Statistics of the first four parts of :class:`Counts` without their regions."""
+    count, confidence, squares, likelihood_loss = parts
     number = int(count[0].sum())
     top_count, top_confidence = count[:, 1], confidence[:, 1]  # (K, hit, cells)
     hits, sums = count.sum(1)[:, 1], confidence.sum(1)
@@ -176,7 +168,7 @@ def _statistics(
         "ace": equal_mass_error(samples, probability, hits, cells.bins),
         "tace": thresholded,
         "tace_adaptive": equal_mass_error(samples * above, probability * above, hits * above, cells.bins),
-        "nll": surprise / labelled,
+        "nll": likelihood_loss / labelled,
         "brier": class_brier,
         "gap": (probability.sum(-1) - labelled) / number,
         "predicted_gap": (top_confidence.sum((1, 2)) - top_count[:, 1].sum(-1)) / predicted,
@@ -207,7 +199,7 @@ def _statistics(
         cece=float(columns["ece"].mean()),
         tace=_over_classes(thresholded, number),
         tace_adaptive=_over_classes(columns["tace_adaptive"], number),
-        nll=float(surprise.sum() / number),
+        nll=float(likelihood_loss.sum() / number),
         brier=float(class_brier.sum()),
         gap=mean_confidence - accuracy,
         confidence=mean_confidence,

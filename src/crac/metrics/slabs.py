@@ -86,7 +86,7 @@ class Slab(NamedTuple):
 
 
 def cut(scores: Tensor, labels: Tensor, keep: Tensor | None, ignore_index: int | None = None) -> list[Slab]:
-    """Divide a batch for :func:`crac.metrics.counts.tally`.
+    """Divide a batch for :func:`crac.metrics.counts.count_voxels`.
 
     On a GPU it stays whole, for every launch costs; on a CPU slabs small enough for its cache are taken.
 
