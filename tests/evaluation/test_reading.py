@@ -10,7 +10,7 @@ import SimpleITK
 from nibabel.orientations import apply_orientation, inv_ornt_aff, io_orientation
 
 from crac.errors import InputError
-from crac.evaluation.pairing import Case, find_cases
+from crac.evaluation.pairing import FilePair, find_pairs
 from crac.evaluation.reading import inspect, load
 
 SHAPE = (5, 6, 7)
@@ -34,7 +34,7 @@ def scene(tmp_path, request):
 
 
 def read_only_case(folder, labels):
-    cases, problems = find_cases(folder, labels)
+    cases, problems = find_pairs(folder, labels)
     assert problems == []
     (case,) = cases
     assert inspect(case).problems == []
@@ -129,7 +129,7 @@ def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(scene, monkeyp
     monkeypatch.chdir(tmp_path)
     np.savez(folder / "case.npz", probabilities=probabilities.transpose(3, 2, 1, 0))
     (folder / "case.pkl").write_bytes(pickle.dumps({"spacing": Payload()}))
-    (case,), _ = find_cases(folder, labels)
+    (case,), _ = find_pairs(folder, labels)
     with pytest.raises(InputError, match="only numbers, text and arrays"):
         load(case)
     assert not (tmp_path / "pwned").exists()
@@ -149,13 +149,13 @@ def test_bad_archives(scene, change, message):
     folder, labels, probabilities, _ = scene
     np.savez(folder / "case.npz", **change(probabilities))
     with pytest.raises(InputError, match=message):
-        load(Case("case", labels / "case.nii.gz", (folder / "case.npz",)))
+        load(FilePair("case", labels / "case.nii.gz", (folder / "case.npz",)))
 
 
 def test_properties_of_another_image_are_refused(scene):
     folder, labels, probabilities, affine = scene
     np.savez(folder / "case.npz", probabilities=probabilities.transpose(3, 2, 1, 0))
-    (case,), _ = find_cases(folder, labels)
+    (case,), _ = find_pairs(folder, labels)
     for properties in (
         {"spacing": [9.0, 9.0, 9.0]},
         {"spacing": [3.0, 1.2, 0.8], "nibabel_stuff": {"original_affine": affine + np.eye(4, k=3) * 30}},
@@ -170,7 +170,7 @@ def test_cube_with_as_many_classes_as_voxels_is_ambiguous(tmp_path):
     nib.Nifti1Image(np.zeros((3, 3, 3), np.uint8), np.eye(4)).to_filename(tmp_path / "label.nii.gz")
     nib.Nifti1Image(np.full((3, 3, 3, 3), 1 / 3, np.float32), np.eye(4)).to_filename(tmp_path / "p.nii.gz")
     with pytest.raises(InputError, match="first axis or on the last"):
-        load(Case("label", tmp_path / "label.nii.gz", (tmp_path / "p.nii.gz",)))
+        load(FilePair("label", tmp_path / "label.nii.gz", (tmp_path / "p.nii.gz",)))
 
 
 def test_names_that_begin_alike_are_told_apart(tmp_path):
@@ -181,7 +181,7 @@ def test_names_that_begin_alike_are_told_apart(tmp_path):
         (labels / f"{name}.nii.gz").touch()
     for name in ("heart_0", "heart_1", "heart_10", "heart_2", "heart_1_0", "heart_1_1"):
         (folder / f"{name}.nii.gz").touch()
-    cases, problems = find_cases(folder, labels)
+    cases, problems = find_pairs(folder, labels)
     # heart_1 is the whole of heart_1, so heart has classes 0 and 2 only, and heart_1 comes in two forms.
     assert [case.name for case in cases] == ["heart_10"]
     assert len(problems) == 2

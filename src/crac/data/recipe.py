@@ -181,6 +181,10 @@ class Recipe(Strict):
         depth, height, width = (geometry.spacing[axis] * before / after for axis, before, after in sizes)
         return depth, height, width
 
+    def slice_axis_of(self, geometry: Geometry) -> int:
+        """The axis of an input with this geometry along which its slices follow each other."""
+        return self._axes(geometry)[0][0]
+
     def _axes(self, geometry: Geometry) -> tuple[list[int], list[int]]:
         """Which input axis becomes each of ``(D, H, W)``, and which input axes are flipped."""
         order = [self.slice_axis, *(axis for axis in (2, 1, 0) if axis != self.slice_axis)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from crac.data.nifti import ENDINGS, stem
 from crac.errors import InputError
 
-__all__ = ["Case", "find_cases"]
+__all__ = ["FilePair", "find_pairs"]
 
 CLASS_FILE = re.compile(r"(?P<name>.+)[_-](?:class|c|prob|p)?[_-]?(?P<number>\d{1,4})")
 """One file a class: ``NAME_0``, ``NAME_class1``, ``NAME-p02``, ``NAME_0003``."""
@@ -20,7 +20,7 @@ OURS = "_probabilities"
 
 
 @dataclass(frozen=True)
-class Case:
+class FilePair:
     """A label file and its probabilities.
 
     Attributes:
@@ -36,7 +36,7 @@ class Case:
     segmentation: Path | None = None
 
 
-def find_cases(probabilities: Path, labels: Path) -> tuple[list[Case], list[str]]:
+def find_pairs(probabilities: Path, labels: Path) -> tuple[list[FilePair], list[str]]:
     """Pair the files of two folders by name.
 
     Returns:
@@ -76,16 +76,16 @@ def find_cases(probabilities: Path, labels: Path) -> tuple[list[Case], list[str]
         elif kinds > 1:
             problems.append(f"{label} has probabilities in more than one form in {probabilities}; keep one")
         elif name in archives:
-            cases.append(Case(name, label, (archives[name],), whole.get(name)))
+            cases.append(FilePair(name, label, (archives[name],), whole.get(name)))
         elif numbers and (numbers != list(range(len(numbers))) or len(numbers) < 2):
             problems.append(
                 f"{label} has probabilities for classes {', '.join(map(str, numbers))}; expected a file for each of "
                 f"0..{max(*numbers, 1)}"
             )
         elif numbers:
-            cases.append(Case(name, label, tuple(parts[name][number] for number in numbers)))
+            cases.append(FilePair(name, label, tuple(parts[name][number] for number in numbers)))
         else:
-            cases.append(Case(name, label, (whole[name],)))
+            cases.append(FilePair(name, label, (whole[name],)))
     return cases, problems
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from crac.data.nifti import Volume, read_image, read_label, same_grid
 from crac.errors import InputError
 from crac.evaluation import nnunet
-from crac.evaluation.pairing import Case
+from crac.evaluation.pairing import FilePair
 from crac.metrics.counts import RANGE_TOLERANCE, SUM_TOLERANCE
 
 __all__ = ["Loaded", "inspect", "load"]
@@ -39,7 +39,7 @@ class Inspected(NamedTuple):
     problems: list[str]
 
 
-def load(case: Case) -> Loaded:
+def load(case: FilePair) -> Loaded:
     """Read a case.
 
     Raises:
@@ -57,7 +57,7 @@ def load(case: Case) -> Loaded:
     return Loaded(probabilities, label.array, tuple(float(size) for size in voxel_sizes(label.affine)))
 
 
-def inspect(case: Case) -> Inspected:
+def inspect(case: FilePair) -> Inspected:
     """Every defect of a case, one sentence each."""
     try:
         probabilities, labels, _ = load(case)

@@ -1,24 +1,102 @@
-"""A run measured on the cases of its own split: the paper's protocol, volume by volume."""
+"""Cases from a run: what its model says about the volumes of its own split."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from crac.data import Store
 from crac.errors import InputError, one_of
-from crac.evaluation.protocol import Evaluation, Prediction, Protocol, evaluate
+from crac.evaluation.case import Case
+from crac.evaluation.engine import evaluate
+from crac.evaluation.measure import Evaluation
+from crac.evaluation.protocol import Protocol
 from crac.models.model import Model
-from crac.training.run import RunFolder
+from crac.models.run import Run
+from crac.progress import Track, silent
 
-__all__ = ["evaluate_run", "predictions"]
+__all__ = ["RunCases", "evaluate_run"]
 
 PARTS = ("train", "validation", "test")
-Track = Callable[[Iterable[Any], str, int], Iterable[Any]]
+
+
+class RunCases:
+    """Prepared volumes and what a model says about them.
+
+    Args:
+        model: A trained network.
+        store: Where the volumes are.
+        names: Which of them.
+        grid: ``"prepared"``: logits of the volume as the network sees it; ``"native"``: probabilities on the grid of
+            the image, against the label as it was drawn.
+        transform: Applied to the logits ``(K, D, H, W)``.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        store: Store,
+        names: Sequence[str],
+        grid: Literal["native", "prepared"] = "prepared",
+        transform: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        model.card.check_store(store)
+        self.model, self.store, self.names, self.grid, self.transform = model, store, list(names), grid, transform
+
+    @classmethod
+    def of(
+        cls,
+        run: str | Path,
+        model: Model,
+        split: str = "test",
+        data: str | Path | None = None,
+        grid: Literal["native", "prepared"] = "prepared",
+    ) -> RunCases:
+        """The cases of a run's own split.
+
+        Args:
+            run: Folder of the run, for its split and the place of its data.
+            model: Loaded from that run.
+            split: ``train``, ``validation`` or ``test``.
+            data: Store, if it is no longer where the run found it.
+            grid: As above.
+        """
+        if split not in PARTS:
+            raise one_of("split", split, PARTS)
+        folder = Run(run)
+        folder.check()
+        store = Store.open(data or folder.data())
+        cases = folder.split()
+        cases.check(store.cases, str(folder.path / "split.json"))
+        names = getattr(cases, split)
+        if not names:
+            raise InputError(f"{folder.path / 'split.json'}: the {split} part is empty")
+        return cls(model, store, names, grid)
+
+    @property
+    def on_gpu(self) -> bool:  # type: ignore[override]
+        """Whether the model runs on a GPU."""
+        return self.model.device.type != "cpu"
+
+    @torch.inference_mode()
+    def load(self, name: str) -> Case:
+        """Let the model predict a volume."""
+        about = self.store.cases[name]
+        logits = self.model.logits(torch.from_numpy(np.array(self.store.image(name), dtype=np.float32)))
+        if self.transform is not None:
+            logits = self.transform(logits)
+        if self.grid == "prepared":
+            labels = torch.from_numpy(np.array(self.store.label(name))).to(logits.device)
+            return Case(name, about.patient, logits, labels, about.prepared_spacing, from_logits=True, slice_axis=0)
+        restored = torch.from_numpy(self.model.restore(logits.softmax(0), about.geometry))
+        labels = torch.from_numpy(self.store.original_label(name))
+        axis = self.store.manifest.recipe.slice_axis_of(about.geometry)
+        return Case(name, about.patient, restored, labels, about.spacing, slice_axis=axis)
 
 
 def evaluate_run(
@@ -26,38 +104,28 @@ def evaluate_run(
     model: Model,
     split: str = "test",
     data: str | Path | None = None,
-    track: Track = lambda items, description, total: items,
-    **protocol: Any,
+    protocol: str = "paper",
+    *,
+    jobs: int = 1,
+    ray: str | None = None,
+    track: Track = silent,
+    **changes: Any,
 ) -> Evaluation:
-    """Measure a model on prepared volumes, slices stacked to 3-D.
+    """Measure a model on the volumes of its run's split.
 
     Args:
         run: Folder of the run, for its split and the place of its data.
         model: Loaded from that run.
         split: ``train``, ``validation`` or ``test``.
         data: Store, if it is no longer where the run found it.
+        protocol: ``paper`` or ``clinical``.
+        jobs: Processes, see :func:`crac.evaluation.evaluate`.
+        ray: Ray cluster, likewise.
         track: Shows progress.
-        **protocol: Keywords of :class:`~crac.evaluation.protocol.Protocol`; by default as the authors' code measures:
-            HD95 in voxels, 0 where a class is absent.
+        **changes: Settings that differ from the protocol's, see :class:`~crac.evaluation.Protocol`. Regions are those
+            of slices if the network is 2-D.
     """
-    if split not in PARTS:
-        raise one_of("split", split, PARTS)
-    folder = RunFolder.open(run)
-    store = Store.open(data or folder.config().data)
-    model.card.check_store(store)
-    cases = folder.split()
-    cases.check(store.cases, str(folder.path / "split.json"))
-    names = getattr(cases, split)
-    if not names:
-        raise InputError(f"{folder.path / 'split.json'}: the {split} part is empty")
-    chosen = {"unit": "voxel", "empty": "zero", "slice_axis": 0 if model.card.dims == 2 else None, **protocol}
-    volumes = predictions(model, store, track(names, "measuring", len(names)))
-    return evaluate(volumes, Protocol(store.class_names, **chosen), on_gpu=model.device.type == "cuda")
-
-
-def predictions(model: Model, store: Store, names: Iterable[str]) -> Iterator[Prediction]:
-    """What the model says about prepared cases, one at a time, on the prepared grid."""
-    for name in names:
-        image = torch.from_numpy(np.array(store.image(name), dtype=np.float32))
-        labels = torch.from_numpy(np.array(store.label(name)))
-        yield Prediction(name, model.predict_prepared(image), labels, store.cases[name].prepared_spacing)
+    changes.setdefault("regions", "slice" if model.card.dims == 2 else "volume")
+    chosen = Protocol.named(protocol, model.card.class_names, **changes)
+    cases = RunCases.of(run, model, split, data, chosen.grid)
+    return evaluate(cases, chosen, jobs=jobs, ray=ray, track=track)

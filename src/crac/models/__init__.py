@@ -1,1 +1,1 @@
-"""From a trained run to calibrated probability maps. Needs the ``train`` extra."""
+"""Trained networks: what they are, how they are saved, and what they say about a volume. Needs the ``train`` extra."""

@@ -15,7 +15,7 @@ from crac.data import Geometry, read_image
 from crac.errors import InputError, out_of_memory
 from crac.models.card import ModelCard
 from crac.models.checkpoint import Checkpoint, load_tensors
-from crac.models.window import sliding_window, volume_probabilities
+from crac.models.window import sliding_window, volume_logits
 
 __all__ = ["Model", "Prediction"]
 
@@ -131,23 +131,28 @@ class Model:
         probabilities = self.predict_prepared(torch.from_numpy(prepared))
         if not probabilities.isfinite().all():
             raise InputError(f"{name}: the network answers with NaN; its weights are damaged or its training diverged")
-        return Prediction(self._restore(probabilities.numpy(), geometry))
+        return Prediction(self.restore(probabilities, geometry))
 
-    def predict_prepared(self, image: Tensor) -> Tensor:
-        """Probabilities ``(K, D, H, W)`` of an image ``(C, D, H, W)`` that was prepared with the model's recipe."""
+    def logits(self, image: Tensor) -> Tensor:
+        """Logits ``(K, D, H, W)``, on the model's device, of an image ``(C, D, H, W)`` prepared with its recipe."""
         network = (
             sliding_window(self.network, self.card.patch_size, self.batch_size) if self.card.dims == 3 else self.network
         )
         try:
-            return volume_probabilities(network, image.to(self.device), self.card.dims, self.batch_size, self.flips)
+            return volume_logits(network, image.to(self.device), self.card.dims, self.batch_size, self.flips)
         except (MemoryError, RuntimeError) as error:
             if not out_of_memory(error):
                 raise
             elsewhere = "" if self.device.type == "cpu" else ", or use device cpu"
             raise InputError(f"out of memory: lower batch_size (now {self.batch_size}){elsewhere}") from error
 
-    def _restore(self, probabilities: NDArray[np.float32], geometry: Geometry) -> NDArray[np.float32]:
-        restored: NDArray[np.float32] = self.card.recipe.invert(probabilities, geometry)
+    def predict_prepared(self, image: Tensor) -> Tensor:
+        """Probabilities ``(K, D, H, W)``, on the CPU, of an image ``(C, D, H, W)`` prepared with the model's recipe."""
+        return self.logits(image).softmax(0).cpu()
+
+    def restore(self, probabilities: Tensor, geometry: Geometry) -> NDArray[np.float32]:
+        """Bring probabilities ``(K, D, H, W)`` back to the grid of the image that was prepared."""
+        restored: NDArray[np.float32] = self.card.recipe.invert(probabilities.cpu().numpy(), geometry)
         # Interpolation keeps sums only up to rounding, and argmax and maps should agree to the last bit.
         return np.asarray(restored / restored.sum(0, keepdims=True), dtype=np.float32)
 

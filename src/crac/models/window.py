@@ -1,4 +1,4 @@
-"""A network over a whole volume: slices in batches, or a window that slides."""
+"""A network over a whole prepared volume: slices in batches, or a window that slides."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from crac.errors import require
 
-__all__ = ["sliding_window", "volume_probabilities"]
+__all__ = ["sliding_window", "volume_logits"]
 
 Network = Callable[[Tensor], Tensor]
 OVERLAP = 0.5
@@ -38,33 +38,33 @@ def sliding_window(network: Network, patch_size: Sequence[int] | None, batch_siz
 
 
 @torch.inference_mode()
-def volume_probabilities(
-    network: Network, image: Tensor, dims: int, batch_size: int = 16, flips: bool = False
-) -> Tensor:
-    """Class probabilities of a prepared volume, on the CPU.
+def volume_logits(network: Network, image: Tensor, dims: int, batch_size: int = 16, flips: bool = False) -> Tensor:
+    """Logits of a prepared volume, on its device.
 
     Args:
         network: In evaluation mode; maps ``(B, C, *S)`` to logits. For 3-D, see :func:`sliding_window`.
         image: ``(C, D, H, W)`` float32, on the network's device.
         dims: 2 to go slice by slice, 3 for the volume as a whole.
         batch_size: Slices at a time.
-        flips: Average the probabilities over the mirrored versions of each image.
+        flips: Average the probabilities over the mirrored versions of each image; the logits are then the logarithms
+            of these averages.
 
     Returns:
         ``(K, D, H, W)`` float32.
     """
-    images = image.transpose(0, 1) if dims == 2 else image.unsqueeze(0)
-    parts = [_probabilities(network, part.contiguous(), flips).cpu() for part in torch.split(images, batch_size)]
-    whole = torch.cat(parts)
-    return whole.transpose(0, 1).contiguous() if dims == 2 else whole[0]
+    if dims == 3:
+        return _logits(network, image.unsqueeze(0), flips)[0]
+    slices = torch.split(image.transpose(0, 1), batch_size)
+    return torch.cat([_logits(network, part.contiguous(), flips) for part in slices]).transpose(0, 1)
 
 
-def _probabilities(network: Network, images: Tensor, flips: bool) -> Tensor:
+def _logits(network: Network, images: Tensor, flips: bool) -> Tensor:
     if not flips:
-        return network(images).float().softmax(1)
+        return network(images).float()
     axes = range(2, images.ndim)
     mirrored = [chosen for count in range(len(axes) + 1) for chosen in itertools.combinations(axes, count)]
-    total = torch.zeros(())
-    for chosen in mirrored:
-        total = total.to(images.device) + network(images.flip(chosen)).float().softmax(1).flip(chosen)
-    return total / len(mirrored)
+    answers = (network(images.flip(chosen)).float().log_softmax(1).flip(chosen) for chosen in mirrored)
+    total = next(answers)
+    for answer in answers:
+        total = torch.logaddexp(total, answer)
+    return total - torch.tensor(len(mirrored)).log().to(total.device)

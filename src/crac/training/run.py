@@ -34,8 +34,8 @@ from crac._version import __version__
 from crac.data import Split
 from crac.errors import InputError
 from crac.files import PARTIAL, write_json, write_text
-from crac.models.card import ModelCard
 from crac.models.checkpoint import Checkpoint
+from crac.models.run import Run
 from crac.training.config import TrainConfig
 from crac.training.state import State
 
@@ -44,17 +44,12 @@ __all__ = ["RunFolder", "resume_command"]
 PACKAGES = ("torch", "numpy", "scipy", "lightning", "monai", "nibabel", "pydantic", "safetensors", "triton")
 
 
-class RunFolder:
-    """A run on disk.
+class RunFolder(Run):
+    """A run on disk, to be written.
 
     Args:
         path: Its folder.
     """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self.last = self.path / "last.safetensors"
-        self.best = self.path / "best.safetensors"
 
     @classmethod
     def create(cls, path: str | Path, config: TrainConfig, split: Split) -> RunFolder:
@@ -82,8 +77,7 @@ class RunFolder:
     def open(cls, path: str | Path) -> RunFolder:
         """A folder that was made before."""
         run = cls(path)
-        if not (run.path / "config.yaml").is_file():
-            raise InputError(f"{path} is not a run: it has no config.yaml (see crac train)")
+        run.check()
         return run
 
     @contextlib.contextmanager
@@ -106,15 +100,6 @@ class RunFolder:
     def config(self) -> TrainConfig:
         """The settings of the run."""
         return TrainConfig.load(self.path / "config.yaml")
-
-    def split(self) -> Split:
-        """The split of the run."""
-        return Split.load(self.path / "split.json")
-
-    def card(self) -> ModelCard | None:
-        """What the network of the run is, as its checkpoints say; None before there is one."""
-        path = next((path for path in (self.last, self.best) if path.exists()), None)
-        return None if path is None else ModelCard.read(Checkpoint.read_info(path), path)
 
     def record_environment(self, device: torch.device) -> None:
         """Add this start to ``environment.json``."""

@@ -1,0 +1,65 @@
+"""What is measured: one labelled volume, and sets of them that are loaded one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+__all__ = ["Case", "CaseSource", "LoadedCases"]
+
+
+class Case(NamedTuple):
+    """What a model says about one volume, and what is true.
+
+    Attributes:
+        name: Of the volume.
+        patient: Whom it shows.
+        scores: ``(K, *S)`` probabilities, or logits.
+        labels: ``(*S)`` integers, on the device of the scores.
+        spacing: Millimetres between voxels along each axis of ``S``.
+        from_logits: Whether ``scores`` are logits.
+        slice_axis: Axis of ``S`` along which slices follow each other; by default that of the largest spacing.
+    """
+
+    name: str
+    patient: str
+    scores: Tensor
+    labels: Tensor
+    spacing: Sequence[float]
+    from_logits: bool = False
+    slice_axis: int | None = None
+
+
+class CaseSource(Protocol):
+    """A set of cases; other processes load theirs from a pickled copy.
+
+    Attributes:
+        names: Of the cases.
+        on_gpu: Whether cases are loaded onto a GPU, which other processes then leave alone.
+    """
+
+    names: Sequence[str]
+    on_gpu: bool
+
+    def load(self, name: str) -> Case:
+        """Bring one case into memory."""
+
+
+class LoadedCases:
+    """Cases that are in memory already.
+
+    Args:
+        cases: All of them, with different names.
+    """
+
+    on_gpu = False
+
+    def __init__(self, cases: Iterable[Case]) -> None:
+        self._cases = {case.name: case for case in cases}
+        self.names = list(self._cases)
+
+    def load(self, name: str) -> Case:
+        """The case of that name."""
+        return self._cases[name]

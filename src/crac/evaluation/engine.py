@@ -1,0 +1,90 @@
+"""Measure a set of cases: one after the other, in threads beside a GPU, in processes, or on a Ray cluster.
+
+What was counted adds up exactly, so the result does not depend on who counted it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import torch
+
+from crac.errors import InputError
+from crac.evaluation.case import Case, CaseSource
+from crac.evaluation.measure import Evaluation, Measured, measure
+from crac.evaluation.protocol import Protocol
+from crac.parallel import Workers
+from crac.progress import Track, silent
+
+__all__ = ["evaluate"]
+
+MOST_THREADS = 8
+
+
+def evaluate(
+    cases: CaseSource,
+    protocol: Protocol,
+    *,
+    jobs: int = 1,
+    ray: str | None = None,
+    track: Track = silent,
+    seen: Callable[[Case, dict[str, Any]], None] | None = None,
+) -> Evaluation:
+    """Measure cases in their order.
+
+    Args:
+        cases: What to measure; each process holds one at a time, and a few where they come from a GPU.
+        protocol: How to measure, with the names of the classes.
+        jobs: Processes; cases that come from a GPU are predicted by this one and measured in threads.
+        ray: Address of a Ray cluster whose machines see the same files, or ``local`` to start one on this machine with
+            ``jobs`` workers.
+        track: Shows progress.
+        seen: Called with every case and its row, in this process.
+    """
+    if not cases.names:
+        raise InputError("cases must name at least one case; got none")
+    evaluation = Evaluation(protocol)
+    if seen is None and not cases.on_gpu and (jobs > 1 or ray is not None):
+        with Workers(min(jobs, len(cases.names)), ray) as workers:
+            results = workers.map(partial(_measure, cases, protocol), cases.names)
+            for measured in track(results, "measuring", len(cases.names)):
+                evaluation.add(measured)
+        return evaluation
+    for case, measured in track(_measure_here(cases, protocol), "measuring", len(cases.names)):
+        evaluation.add(measured)
+        if seen is not None:
+            seen(case, measured.row)
+    return evaluation
+
+
+def _measure(cases: CaseSource, protocol: Protocol, name: str) -> Measured:
+    return measure(cases.load(name), protocol)
+
+
+def _measure_here(cases: CaseSource, protocol: Protocol) -> Iterator[tuple[Case, Measured]]:
+    if not cases.on_gpu:
+        for name in cases.names:
+            case = cases.load(name)
+            yield case, measure(case, protocol)
+        return
+    # The CPU measures in threads while the GPU makes the next predictions.
+    waiting: deque[tuple[Case, Future[Measured]]] = deque()
+    threads, before = min(os.cpu_count() or 1, MOST_THREADS), torch.get_num_threads()
+    torch.set_num_threads(max(1, before // threads))  # what threads started from now on begin with
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            for name in cases.names:
+                case = cases.load(name)
+                waiting.append((case, pool.submit(measure, case, protocol)))
+                if len(waiting) > threads:
+                    first, result = waiting.popleft()
+                    yield first, result.result()
+            for first, result in waiting:
+                yield first, result.result()
+    finally:
+        torch.set_num_threads(before)

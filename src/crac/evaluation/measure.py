@@ -1,0 +1,144 @@
+"""One volume measured, and what many of them add up to.
+
+The paper measures each volume and averages the values (*per volume*). Counting the voxels of all volumes together
+(*pooled*) weighs volumes by their size and needs no value for a volume without voxels to count. Both are reported,
+always under their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from crac.evaluation.case import Case
+from crac.evaluation.protocol import Protocol
+from crac.metrics.results import CalibrationResult
+from crac.metrics.segmentation import dice, surface_scores
+
+__all__ = ["BY_REGION", "CALIBRATION", "SEGMENTATION", "Evaluation", "Measured", "measure"]
+
+SEGMENTATION = ("dsc", "hd95", "asd", "surface_dice")
+CALIBRATION = ("ece", "mce", "ace", "cece", "tace", "tace_adaptive", "nll", "brier", "gap")
+BY_REGION = ("ece", "gap")
+NO_MEASURES = ("volume", "patient", "voxels")
+"""Columns of a row that say what was measured."""
+
+
+class Measured(NamedTuple):
+    """One volume measured: a row of the table, and the counts behind it by mask."""
+
+    row: dict[str, Any]
+    states: dict[str, dict[str, Any]]
+
+
+def measure(case: Case, protocol: Protocol) -> Measured:
+    """Measure one volume."""
+    name, patient, scores, labels, spacing, from_logits, axis = case
+    if axis is None:
+        axis = max(range(labels.ndim), key=lambda each: (spacing[each], each))
+    in_slices = protocol.regions == "slice" and labels.ndim == 3
+    single = [each for each, size in enumerate(labels.shape) if size == 1]
+    if labels.ndim == 3 and len(single) == 1 and not in_slices:
+        # A single slice stored as a volume: all of it would be surface.
+        scores, labels = scores.squeeze(single[0] + 1), labels.squeeze(single[0])
+        spacing = [side for each, side in enumerate(spacing) if each != single[0]]
+    size = list(spacing) if protocol.unit == "mm" else [1.0] * labels.ndim
+    row: dict[str, Any] = {"volume": name, "patient": patient, "voxels": labels.numel()}
+    row |= _segmentation(scores.argmax(0), labels, size, protocol)
+    batch, target = scores.unsqueeze(0), labels.unsqueeze(0)
+    if in_slices:
+        batch, target = scores.movedim(axis + 1, 0), labels.movedim(axis, 0)
+        del size[axis]
+    meters = protocol.meters()
+    for mask, meter in meters.items():
+        if from_logits:
+            meter.update(logits=batch, labels=target, spacing=size)
+        else:
+            meter.update(probabilities=batch, labels=target, spacing=size)
+        row |= _calibration(mask, meter.compute())
+    return Measured(row, {mask: meter.state() for mask, meter in meters.items()})
+
+
+def _segmentation(predicted: Tensor, labels: Tensor, size: Sequence[float], protocol: Protocol) -> dict[str, float]:
+    names = list(protocol.class_names)
+    first, second = predicted.cpu().numpy(), labels.cpu().numpy()
+    columns: dict[str, list[float]] = {"dsc": dice(first, second, len(names))[1:].tolist()}
+    found = [
+        surface_scores(first == k, second == k, size, protocol.tolerance, protocol.hd95, protocol.empty)
+        for k in range(1, len(names))
+    ]
+    columns |= dict(zip(SEGMENTATION[1:], map(list, zip(*found, strict=True)), strict=True))
+    means = {metric: _spread(np.array(values))["mean"] for metric, values in columns.items()}
+    return means | {
+        f"{metric}.{name}": value
+        for metric, values in columns.items()
+        for name, value in zip(names[1:], values, strict=True)
+    }
+
+
+def _calibration(mask: str, result: CalibrationResult) -> dict[str, float]:
+    row = {f"{metric}[{mask}]": float(getattr(result, metric)) for metric in CALIBRATION}
+    for region, part in result.by_region.items():
+        row |= {f"{metric}.{region}[{mask}]": float(getattr(part, metric)) for metric in BY_REGION}
+    return row
+
+
+class Evaluation:
+    """The measurements of a set of volumes.
+
+    Args:
+        protocol: How they were made.
+
+    Attributes:
+        rows: One per volume.
+        meters: The pooled counts, by mask.
+    """
+
+    def __init__(self, protocol: Protocol) -> None:
+        self.protocol = protocol
+        self.rows: list[dict[str, Any]] = []
+        self.meters = protocol.meters()
+
+    def add(self, measured: Measured) -> None:
+        """Take in one volume."""
+        self.rows.append(measured.row)
+        for mask, state in measured.states.items():
+            part = self.protocol.meters()[mask]
+            part.load_state(state)
+            self.meters[mask].merge(part)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the measures."""
+        return [name for name in self.rows[0] if name not in NO_MEASURES] if self.rows else []
+
+    def pooled(self) -> dict[str, CalibrationResult]:
+        """Calibration of all voxels together, by mask."""
+        return {mask: meter.compute() for mask, meter in self.meters.items()}
+
+    def per_volume(self) -> dict[str, dict[str, float]]:
+        """Mean, standard deviation and median over the volumes, by column; volumes without a value are left out."""
+        return {name: _spread(np.array([row[name] for row in self.rows], dtype=np.float64)) for name in self.columns}
+
+    def summary(self) -> dict[str, Any]:
+        """Everything but the rows, as plain data."""
+        names = list(self.protocol.class_names)
+        return {
+            "protocol": asdict(self.protocol),
+            "volumes": len(self.rows),
+            "patients": len({row["patient"] for row in self.rows}),
+            "per_volume": self.per_volume(),
+            "pooled": {mask: result.to_dict(names) for mask, result in self.pooled().items()},
+        }
+
+
+def _spread(values: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, float]:
+    values = values[~np.isnan(values)]
+    if values.size == 0:
+        return {"mean": float("nan"), "sd": float("nan"), "median": float("nan"), "volumes": 0}
+    sd = float(values.std(ddof=1)) if values.size > 1 else float("nan")
+    return {"mean": float(values.mean()), "sd": sd, "median": float(np.median(values)), "volumes": int(values.size)}

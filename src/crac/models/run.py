@@ -1,0 +1,49 @@
+"""The folder of a training as those see it who use its model; :mod:`crac.training.run` writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from crac.data import Split
+from crac.errors import InputError
+from crac.models.card import ModelCard
+from crac.models.checkpoint import Checkpoint
+
+__all__ = ["Run"]
+
+
+class Run:
+    """A run on disk.
+
+    Args:
+        path: Its folder.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.last = self.path / "last.safetensors"
+        self.best = self.path / "best.safetensors"
+
+    def check(self) -> None:
+        """Refuse a folder in which no training was started."""
+        if not (self.path / "config.yaml").is_file():
+            raise InputError(f"{self.path} is not a run: it has no config.yaml (see crac train)")
+
+    def data(self) -> Path:
+        """The store the run was trained on."""
+        path = self.path / "config.yaml"
+        try:
+            return Path(yaml.safe_load(path.read_text(encoding="utf-8"))["data"])
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, LookupError, TypeError) as error:
+            raise InputError(f"{path} does not name the run's data: {' '.join(str(error).split())}") from error
+
+    def split(self) -> Split:
+        """Which cases train, validate and test."""
+        return Split.load(self.path / "split.json")
+
+    def card(self) -> ModelCard | None:
+        """What the network of the run is, as its checkpoints say; None before there is one."""
+        path = next((path for path in (self.last, self.best) if path.exists()), None)
+        return None if path is None else ModelCard.read(Checkpoint.read_info(path), path)
