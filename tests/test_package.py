@@ -25,7 +25,7 @@ def test_public_names_exist():
 
 def test_missing_extra_is_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "nibabel", None)
-    with pytest.raises(errors.MissingExtraError, match=r"nibabel is not installed; run: pip install 'crac\[train\]'"):
+    with pytest.raises(errors.MissingExtraError, match=r"nibabel is not installed; run: pip install 'crac\[audit\]'"):
         errors.require("nibabel")
 
 

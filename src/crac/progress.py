@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from crac.errors import require
 
-__all__ = ["track"]
+__all__ = ["Track", "silent", "track"]
 
 Item = TypeVar("Item")
+Track = Callable[[Iterable[Any], str, int], Iterable[Any]]
+"""Yields the items of an iterable and shows how far it is: called with the items, a description and their number."""
+
+
+def silent(items: Iterable[Item], description: str, total: int) -> Iterable[Item]:
+    """Return the items and show nothing; for functions that report progress only when asked to."""
+    return items
 
 
 def track(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:

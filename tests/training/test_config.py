@@ -19,7 +19,7 @@ def test_defaults_are_the_papers() -> None:
 
 def test_every_setting_is_an_option_of_the_same_name() -> None:
     assert list(OPTIONS) == list(TrainConfig.model_fields)
-    arguments = build_parser().parse_args(["train", "--out", "x"])
+    arguments = build_parser("train").parse_args(["train", "--out", "x"])
     assert isinstance(arguments, argparse.Namespace)
     assert all(getattr(arguments, name) is None for name in OPTIONS)
 

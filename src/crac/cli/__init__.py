@@ -1,7 +1,8 @@
-"""The ``crac`` command: one module per sub-command, no logic of its own.
+"""The ``crac`` command: one module a sub-command, no logic of its own.
 
-A command module offers ``add_parser(subparsers)``, which must not import anything heavy, and
-``run(args) -> int``, which may.
+A command module offers ``NAME``, ``HELP`` (one phrase), ``EXAMPLE`` (shown under its options),
+``add_arguments(parser)`` and ``run(args) -> int``. Importing it must be quick and need no extra; the two functions are
+only called when the command is.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from crac._version import __version__
 from crac.cli import benchmark, demo, doctor, evaluate, nnunet, predict, prepare, train
 from crac.errors import InputError
 
-COMMANDS = (prepare, train, evaluate, predict, benchmark, demo, nnunet, doctor)
+COMMANDS = {command.NAME: command for command in (prepare, train, evaluate, predict, benchmark, demo, nnunet, doctor)}
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser with every sub-command attached."""
+def build_parser(called: str | None) -> argparse.ArgumentParser:
+    """Return the parser, which knows every command by name and the arguments of the one that is called."""
     parser = argparse.ArgumentParser(
         prog="crac",
         description="Train, audit and use segmentation networks whose probabilities can be trusted.",
@@ -26,21 +27,31 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"crac {__version__}")
     subparsers = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.add_parser(subparsers)
+    for name, command in COMMANDS.items():
+        subparser = subparsers.add_parser(
+            name,
+            help=command.HELP,
+            description=f"{command.HELP[0].upper()}{command.HELP[1:]}.",
+            epilog=command.EXAMPLE,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if name == called:
+            command.add_arguments(subparser)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; bad input is one sentence on stderr and exit code 2."""
-    args = build_parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    called = next((text for text in arguments if not text.startswith("-")), None)
     try:
-        return int(args.run(args))
+        args = build_parser(called).parse_args(arguments)
+        return int(COMMANDS[args.command].run(args))
     except InputError as error:
-        print(f"crac {args.command}: {error}", file=sys.stderr)
+        print(f"crac {called}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"crac {args.command}: interrupted", file=sys.stderr)
+        print(f"crac {called}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has left; nothing more to say

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from crac.errors import InputError
 
+NAME = "benchmark"
+HELP = "compare methods; the paper's tables and figures"
 EXAMPLE = """examples:
   crac benchmark phantom_smoke --out rehearsal                      a minute, made-up data
   crac benchmark paper_acdc --data acdc=acdc-store --out bench      the paper's ACDC tables
@@ -21,15 +23,8 @@ Give the same command again to go on: finished runs are kept, broken ones are tr
 package: augmented_acdc, hippocampus, nacl_sensitivity, paper_acdc, paper_flare, phantom_smoke."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Attach the command."""
-    parser = subparsers.add_parser(
-        "benchmark",
-        help="compare methods; the paper's tables and figures",
-        description="Train and test methods, backbones, data sets and seeds, then write tables and figures.",
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
     parser.add_argument("suite", nargs="?", metavar="SUITE", help="YAML file, or name of a suite of the package")
     parser.add_argument("--out", metavar="DIR", required=True, help="folder of the benchmark, or of the report")
     parser.add_argument("--data", nargs="+", default=[], metavar="NAME=STORE", help="where a data set's store is")
@@ -44,7 +39,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--maps", metavar="DIR", help="with --render: slices for the pictures (bench/maps)")
     parser.add_argument("--paper", action="store_true", help="print the paper's values beside ours")
     parser.add_argument("--json", action="store_true", help="print what is done, broken and left as JSON")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

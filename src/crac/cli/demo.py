@@ -10,6 +10,8 @@ from pathlib import Path
 
 from crac.errors import InputError
 
+NAME = "demo"
+HELP = "train and audit two small networks on made-up patients"
 EXAMPLE = """example:
   crac demo --out demo      then open demo/index.html
 
@@ -17,19 +19,11 @@ Needs no data and no GPU: it makes patients, trains one network with cross-entro
 on held-out patients and writes one page. What is printed is what was measured."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Attach the command."""
-    parser = subparsers.add_parser(
-        "demo",
-        help="train and audit two small networks on made-up patients",
-        description="Make patients, train with and without calibration, audit both, write a page.",
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make")
     parser.add_argument("--seed", type=int, default=0, help="of patients and weights (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print what was measured as JSON")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

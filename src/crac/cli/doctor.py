@@ -11,22 +11,16 @@ from crac._version import __version__
 from crac.errors import EXTRA_OF
 
 DISTRIBUTION = {"ignite": "pytorch-ignite", "yaml": "pyyaml", "scikit_posthocs": "scikit-posthocs"}
+NAME = "doctor"
+HELP = "what is installed, which device, which extras are missing"
 EXAMPLE = """examples:
   crac doctor          a report to read, or to paste into a bug report
   crac doctor --json   the same for a script"""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Attach the command."""
-    parser = subparsers.add_parser(
-        "doctor",
-        help="what is installed, which device, which extras are missing",
-        description="Report versions, the device that would be used, and missing optional packages.",
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
 
 
 def report() -> dict[str, object]:

@@ -13,6 +13,8 @@ from crac.cli.predict import add_model_options
 if TYPE_CHECKING:
     from crac.evaluation.protocol import Evaluation
 
+NAME = "evaluate"
+HELP = "measure segmentations and the calibration of their probabilities"
 EXAMPLE = """examples:
   crac evaluate runs/crac --split test --out audit
   crac evaluate --probabilities predictions --labels labelsTs --out audit
@@ -30,15 +32,8 @@ Defects of the files are all listed before anything is measured. OUT then holds 
 plots; the numbers are explained in docs/metrics.md."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Attach the command."""
-    parser = subparsers.add_parser(
-        "evaluate",
-        help="measure segmentations and the calibration of their probabilities",
-        description="Measure a run on its own split, or the probabilities any model has written against label maps.",
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
     parser.add_argument("model", nargs="?", type=Path, metavar="RUN", help="folder of a run (crac train)")
     parser.add_argument("--split", choices=("train", "validation", "test"), help="part of RUN's split (default: test)")
     parser.add_argument("--data", type=Path, metavar="STORE", help="RUN's data, if it has moved")
@@ -77,7 +72,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print summary.json instead of a table")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

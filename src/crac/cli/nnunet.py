@@ -7,21 +7,16 @@ import json
 
 from crac.errors import ProblemsError
 
+NAME = "nnunet"
+HELP = "trainers for nnU-Net v2: where they are, whether nnU-Net finds them"
 EXAMPLE = """examples:
   export nnUNet_extTrainer="$(crac nnunet path)"     tell nnU-Net where the trainers are
   crac nnunet check                                  would a training start?
   nnUNetv2_train 4 2d 0 -tr nnUNetTrainerCRaC        train"""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Attach the command."""
-    parser = subparsers.add_parser(
-        "nnunet",
-        help="trainers for nnU-Net v2: where they are, whether nnU-Net finds them",
-        description="Train with nnU-Net v2 and CRaC's penalty, without a fork.",
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
     actions = parser.add_subparsers(title="actions", dest="action", required=True, metavar="ACTION")
     path = actions.add_parser(
         "path",
@@ -30,7 +25,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog='example:\n  export nnUNet_extTrainer="$(crac nnunet path)"',
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    path.set_defaults(run=print_path)
+    path.set_defaults(act=print_path)
     check = actions.add_parser(
         "check",
         help="say whether the set-up works",
@@ -39,18 +34,23 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     check.add_argument("--json", action="store_true", help="print JSON")
-    check.set_defaults(run=run)
+    check.set_defaults(act=check_set_up)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the action says."""
+    return int(args.act(args))
 
 
 def print_path(_: argparse.Namespace) -> int:
-    """Print the folder."""
+    """Print the folder of the trainers."""
     from crac.integrations.nnunet import trainers_folder
 
     print(trainers_folder())
     return 0
 
 
-def run(args: argparse.Namespace) -> int:
+def check_set_up(args: argparse.Namespace) -> int:
     """Print what was found; exit code 2 if something is wrong."""
     from crac.integrations.nnunet import TRAINERS
     from crac.integrations.nnunet.check import problems

@@ -6,6 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
+NAME = "predict"
+HELP = "segment new images, with maps of how sure the model is"
 EXAMPLE = """examples:
   crac predict runs/crac patient101_frame01.nii.gz --out maps
   crac predict runs/crac imagesTs --out maps --tta
@@ -18,22 +20,14 @@ For each image NAME, OUT holds, on the image's own grid:
   NAME_entropy.nii.gz        uncertainty, 0 (sure) to 1 (no idea)"""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Attach the command."""
-    parser = subparsers.add_parser(
-        "predict",
-        help="segment new images, with maps of how sure the model is",
-        description="Segment NIfTI images with a trained run; results lie on the input's own grid.",
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
     parser.add_argument("model", type=Path, metavar="RUN", help="folder of a run, or a checkpoint file")
     parser.add_argument("input", type=Path, nargs="+", metavar="INPUT", help="NIfTI file or folder")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to")
     parser.add_argument("--tta", action="store_true", help="average over mirrored versions of each image")
     add_model_options(parser)
     parser.add_argument("--json", action="store_true", help="print the files written as JSON")
-    parser.set_defaults(run=run)
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,8 @@ import os
 import sys
 import time
 
+NAME = "prepare"
+HELP = "turn a data set into a store that training reads"
 EXAMPLE = """examples:
   crac prepare acdc ACDC/training acdc-store
   crac prepare flare FLARE21 flare-store
@@ -18,15 +20,8 @@ RAW is only read. STORE appears when everything is done; look at STORE/contact_s
 fit. An interrupted run continues when the same command is given again."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Attach the command."""
-    parser = subparsers.add_parser(
-        "prepare",
-        help="turn a data set into a store that training reads",
-        description="Check a data set, preprocess every case, write a store: arrays, manifest, split, contact sheet.",
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
     parser.add_argument(
         "layout",
         choices=("acdc", "flare", "nnunet"),
@@ -51,7 +46,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print a summary as JSON")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

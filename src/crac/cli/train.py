@@ -15,6 +15,8 @@ from crac.errors import InputError
 if TYPE_CHECKING:
     from crac.training import Result
 
+NAME = "train"
+HELP = "train a network on a prepared store"
 EXAMPLE = """examples:
   crac train --data acdc-store --method crac --backbone unet --epochs 100 --seed 0 --out runs/crac
   crac train --config settings.yaml --seed 1 --out runs/crac-1     settings from a file; options win over it
@@ -57,15 +59,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 """Setting -> how the command line spells it; the same names as in a settings file."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Attach the command."""
-    parser = subparsers.add_parser(
-        "train",
-        help="train a network on a prepared store",
-        description="Train a network, validate it and adapt the multipliers after every epoch.",
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
     parser.add_argument("--out", metavar="RUN", help="folder of the new run")
     parser.add_argument("--resume", metavar="RUN", help="go on with a run; takes no other setting")
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings, named as the options (batch_size: 8)")
@@ -75,7 +70,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             options["action"] = argparse.BooleanOptionalAction
         parser.add_argument(f"--{name.replace('_', '-')}", default=None, **options)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,30 +8,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from crac.errors import InputError, require
+from crac.files import replacing
+from crac.palette import PALETTE, pyplot
 
 if TYPE_CHECKING:
     from crac.data.store import Store
 
 __all__ = ["contact_sheet"]
 
-COLOURS = ("#e69f00", "#56b4e9", "#f0e442", "#cc79a7", "#009e73", "#d55e00", "#0072b2")
-"""Okabe and Ito's, which people with colour-blindness can tell apart."""
+COLOURS = PALETTE[:-1]
+"""All but black, which an image swallows."""
 
 
 def contact_sheet(store: Store, path: Path, most: int = 24, columns: int = 6, dpi: int = 100) -> None:
     """Draw up to ``most`` cases, evenly chosen: the fullest slice, label contours on top."""
-    require("matplotlib")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
+    plt = pyplot()
     names = list(store.cases)
     chosen = [names[index] for index in np.unique(np.linspace(0, len(names) - 1, min(most, len(names))).astype(int))]
     columns = min(columns, len(chosen))
     rows = -(-len(chosen) // columns)
-    figure = Figure(figsize=(1.9 * max(columns, 3), 2.1 * rows + 0.7), facecolor="black", layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = plt.figure(figsize=(1.9 * max(columns, 3), 2.1 * rows + 0.7), facecolor="black", layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis in axes:
         axis.set_axis_off()
@@ -50,7 +46,7 @@ def contact_sheet(store: Store, path: Path, most: int = 24, columns: int = 6, dp
                 axis.contour(outline == value, levels=[0.5], colors=colour, linewidths=0.9)
         axis.set_title(f"{name}  [{index}]", color="white", fontsize=6.5, pad=2)
     handles = [
-        Line2D([], [], color=COLOURS[index % len(COLOURS)], label=name)
+        plt.Line2D([], [], color=COLOURS[index % len(COLOURS)], label=name)
         for index, name in enumerate(store.class_names[1:])
     ]
     figure.legend(
@@ -63,10 +59,9 @@ def contact_sheet(store: Store, path: Path, most: int = 24, columns: int = 6, dp
         title=f"{store.name}: {len(chosen)} of {len(names)} cases, the fullest slice of each",
         title_fontproperties={"size": 8},
     ).get_title().set_color("white")
-    try:
-        figure.savefig(path, dpi=dpi)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+    with replacing(path) as partial:
+        figure.savefig(partial, dpi=dpi)
+    plt.close(figure)
 
 
 def _best_slice(label: NDArray[np.uint8]) -> int:

@@ -10,10 +10,9 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -28,11 +27,9 @@ from crac.data.work import FINGERPRINT, RECORDS, prepare_case
 from crac.errors import InputError, ProblemsError, one_of
 from crac.files import write_text
 from crac.parallel import Workers
+from crac.progress import Track, silent
 
 __all__ = ["prepare"]
-
-Track = Callable[[Iterable[Any], str, int], Iterable[Any]]
-"""Shows progress over an iterable: ``track(items, description, total)``."""
 
 
 def prepare(
@@ -45,7 +42,7 @@ def prepare(
     crop: tuple[int, int, int] | None = None,
     recipe: Recipe | None = None,
     jobs: int = 1,
-    track: Track = lambda items, description, total: items,
+    track: Track = silent,
 ) -> Store:
     """Prepare a data set.
 
