@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from crac.errors import InputError
 
-__all__ = ["PARTIAL", "replacing", "sha256", "write_json", "write_text"]
+__all__ = ["PARTIAL", "finite", "replacing", "sha256", "write_json", "write_text"]
 
 PARTIAL = ".partial-"
 """How the names of unfinished files begin."""
@@ -45,8 +47,17 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write plain data."""
-    write_text(path, json.dumps(content, indent=2) + "\n")
+    """Write plain data; numbers that JSON does not know become null."""
+    write_text(path, json.dumps(finite(content), indent=2) + "\n")
+
+
+def finite(value: Any) -> Any:
+    """Plain data with None in the place of NaN and infinity."""
+    if isinstance(value, dict):
+        return {key: finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def sha256(path: Path) -> str:

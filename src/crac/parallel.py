@@ -1,25 +1,49 @@
-"""One function over many items, in processes, in order."""
+"""One function over many items, in order: in processes of this machine, or on a Ray cluster."""
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache, partial
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
-from crac.errors import InputError
+from crac.errors import InputError, check_number, require
 
-__all__ = ["Workers", "leave_with_parent"]
+__all__ = ["Workers", "leave_with_parent", "ray_cluster"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+@contextlib.contextmanager
+def ray_cluster(address: str, workers: int | None = None) -> Iterator[Any]:
+    """Connect to a Ray cluster and give the module ``ray``; a connection that was there before stays.
+
+    Args:
+        address: Of a running cluster, or ``local`` to start one on this machine.
+        workers: Processors of one that is started; all of this machine's by default.
+    """
+    ray = require("ray")
+    own = not ray.is_initialized()
+    if own:
+        local: dict[str, Any] = {"num_cpus": workers} if address == "local" and workers else {}
+        ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="error", **local)
+    try:
+        yield ray
+    finally:
+        if own:
+            ray.shutdown()
 
 
 class Workers:
@@ -27,14 +51,18 @@ class Workers:
 
     Args:
         jobs: How many; 1 works in this process.
+        ray: Address of a Ray cluster that does the work instead, ``local`` to start one here with ``jobs`` workers.
     """
 
-    def __init__(self, jobs: int) -> None:
-        if jobs < 1:
-            raise InputError(f"jobs must be at least 1; got {jobs}")
-        # Spawned, not forked: forking a process in which torch has started threads may hang.
-        context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start) if jobs > 1 else None
+    def __init__(self, jobs: int, ray: str | None = None) -> None:
+        check_number("jobs", jobs, least=1, whole=True)
+        self._stack = contextlib.ExitStack()
+        self._pool: ProcessPoolExecutor | None = None
+        self._ray = None if ray is None else self._stack.enter_context(ray_cluster(ray, jobs))
+        if ray is None and jobs > 1:
+            # Spawned, not forked: forking a process in which torch has started threads may hang.
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start)
 
     def __enter__(self) -> Workers:
         return self
@@ -48,13 +76,54 @@ class Workers:
         """Drop what has not begun and wait for what has."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
+        self._stack.close()
 
     def map(self, do: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
         """Yield ``do(item)`` for each item, in the order of ``items``."""
+        if self._ray is not None:
+            yield from self._map_on_ray(do, items)
+            return
+        if self._pool is None:
+            yield from map(do, items)
+            return
+        # Pickled once, and here: a pool that fails to pickle its work hangs.
+        pickled = partial(_call_pickled, pickle.dumps(do))
         try:
-            yield from map(do, items) if self._pool is None else self._pool.map(do, items)
+            yield from self._pool.map(pickled, items)
         except BrokenProcessPool as error:
             raise InputError("a worker process was killed, most likely for want of memory; use fewer jobs") from error
+
+    def _map_on_ray(self, do: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+        ray: Any = self._ray
+        task = ray.remote(max_retries=0)(_call)
+        shared = ray.put(do)  # once, and not with every item
+        most = 2 * int(ray.cluster_resources()["CPU"])  # as many results may wait for their turn
+        waiting: deque[Any] = deque()
+        try:
+            for item in items:
+                waiting.append(task.remote(shared, item))
+                if len(waiting) > most:
+                    yield ray.get(waiting.popleft())
+            while waiting:
+                yield ray.get(waiting.popleft())
+        except ray.exceptions.RayTaskError as error:
+            raise (error.cause or error) from None
+        except ray.exceptions.RayError as error:
+            raise InputError(f"a worker of the Ray cluster ended: {str(error).strip().splitlines()[0]}") from error
+
+
+@lru_cache(maxsize=1)
+def _unpickled(work: bytes) -> Callable[[Any], Any]:
+    do: Callable[[Any], Any] = pickle.loads(work)
+    return do
+
+
+def _call_pickled(work: bytes, item: Any) -> Any:
+    return _unpickled(work)(item)
+
+
+def _call(do: Callable[[Item], Result], item: Item) -> Result:
+    return do(item)
 
 
 def _start() -> None:

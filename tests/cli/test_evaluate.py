@@ -101,9 +101,12 @@ def test_real_labels_against_an_independent_computation(folders, real_data, caps
     whole = reference(np.concatenate([p for p, _ in pooled]), np.concatenate([y for _, y in pooled]))
     for name, value in whole.items():
         assert summary["pooled"]["label_foreground"][name] == pytest.approx(value, abs=1e-6)
-    assert set(summary["pooled"]["all"]["by_class"]) == {"background", "anterior", "posterior"}
-    assert set(summary["pooled"]["all"]["by_region"]) == {"inner", "outer"}
-    assert summary["settings"]["empty"] == "nan"
+    assert set(summary["pooled"]["band"]["by_class"]) == {"background", "anterior", "posterior"}
+    assert set(summary["pooled"]["band"]["by_region"]) == {"inner", "outer"}
+    settings = summary["settings"]
+    assert [settings[name] for name in ("name", "empty", "unit", "grid", "regions")] == [
+        *("clinical", "diagonal", "mm", "native", "volume"),
+    ]
 
 
 def small_case(folders, name="good", change=lambda p, y: (p, y), affine=None):
@@ -126,6 +129,7 @@ def test_plots_and_json(folders, capsys):
     printed = json.loads(capsys.readouterr().out)
     assert printed["settings"]["masks"] == ["all"]
     assert printed["settings"]["hd95"] == "directed_max"
+    assert printed["settings"]["name"] == "clinical, but for hd95, unit, masks"
     names = {path.name for path in folders[2].iterdir()}
     pictures = {f"{kind}.all.png" for kind in ("reliability", "reliability_classes", "reliability_regions", "gap")}
     assert names == pictures | {"per_volume.csv", "summary.json"}

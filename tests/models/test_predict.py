@@ -1,8 +1,6 @@
 """From a trained model to maps that lie exactly on their input, seen with another reader's eyes."""
 
-import csv
 import dataclasses
-import json
 import subprocess
 import sys
 import weakref
@@ -25,7 +23,6 @@ from crac.models.card import ModelCard
 from crac.models.checkpoint import Checkpoint
 from crac.models.model import Model
 from crac.models.predict import find_images, predict_images
-from crac.models.window import sliding_window, volume_probabilities
 from crac.training import train
 
 UNIT = Intensity(method="window", low=0, high=1)
@@ -149,43 +146,6 @@ def test_arrays_in_arrays_out(tmp_path: Path) -> None:
         model.predict(np.zeros((2, 4, 4, 4)), spacing=(1, 1, 1))
 
 
-def test_flips_average_over_every_mirror_image() -> None:
-    class Corner(nn.Module):
-        """Favours one corner of whatever it sees, so that mirroring shows."""
-
-        def forward(self, images: Tensor) -> Tensor:
-            ramp = sum(torch.linspace(0, 1, size).view(-1, *[1] * after) for after, size in
-                       enumerate(reversed(images.shape[2:])))  # fmt: skip
-            return torch.stack([ramp, -ramp]).expand(len(images), -1, *[-1] * (images.ndim - 2))
-
-    for dims in (2, 3):
-        image = torch.rand(1, 4, 6, 8)
-        plain = volume_probabilities(Corner(), image, dims)
-        flipped = volume_probabilities(Corner(), image, dims, flips=True)
-        axes = [axis for axis in (1, 2, 3) if axis > 3 - dims]
-        assert not torch.allclose(plain, plain.flip(axes))
-        for axis in axes:
-            torch.testing.assert_close(flipped, flipped.flip(axis))
-        mirrored = [plain.flip([a for a, chosen in zip(axes, f"{n:03b}"[-dims:], strict=True) if chosen == "1"])
-                    for n in range(2**dims)]  # fmt: skip
-        torch.testing.assert_close(flipped, torch.stack(mirrored).mean(0))
-
-
-def test_a_sliding_window_sees_every_voxel_and_memory_does_not_grow_with_slices() -> None:
-    image = torch.rand(1, 11, 30, 22)
-    whole = volume_probabilities(Threshold(), image, 3)
-    torch.testing.assert_close(volume_probabilities(sliding_window(Threshold(), (4, 16, 8), 3), image, 3), whole)
-    seen: list[int] = []
-
-    class Counting(Threshold):
-        def forward(self, images: Tensor) -> Tensor:
-            seen.append(len(images))
-            return super().forward(images)
-
-    torch.testing.assert_close(volume_probabilities(Counting(), image, 2, batch_size=4), whole)
-    assert seen == [4, 4, 3]
-
-
 def test_channels_are_paired_and_every_defect_is_listed(tmp_path: Path) -> None:
     for name in ("a_0000", "a_0001", "b_0000", "c_0007"):
         write_blobs(tmp_path / f"{name}.nii.gz", (8, 8, 4))
@@ -231,7 +191,7 @@ def test_one_volume_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.M
     for name in ("a", "b", "c"):
         write_blobs(tmp_path / "in" / f"{name}.nii.gz", (8, 8, 4))
     alive: list[weakref.ref[Any]] = []
-    read, restore = predict.read_image, Model._restore
+    read, restore = predict.read_image, Model.restore
 
     def watched_read(path: Path) -> Any:
         assert not any(reference() is not None for reference in alive)
@@ -245,7 +205,7 @@ def test_one_volume_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.M
         return probabilities
 
     monkeypatch.setattr(predict, "read_image", watched_read)
-    monkeypatch.setattr(Model, "_restore", watched_restore)
+    monkeypatch.setattr(Model, "restore", watched_restore)
     predict_images(threshold_model(RECIPES["stored"]), find_images([tmp_path / "in"], 1), tmp_path / "out")
     assert len(alive) == 6
 
@@ -328,42 +288,6 @@ except RuntimeError:
 """
     done = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, timeout=200)
     assert done.stdout.splitlines()[-2:] == ["True", "the hook works"], done.stderr
-
-
-def test_evaluate_is_the_networks_own_prediction_measured(run: Path, store: Store, tmp_path: Path) -> None:
-    assert main(["evaluate", str(run), "--split", "test", "--out", str(tmp_path / "audit"), "--device", "cpu"]) == 0
-    summary = json.loads((tmp_path / "audit" / "summary.json").read_text())
-    assert summary["source"] == {"run": str(run), "split": "test", "checkpoint": "best"}
-    assert (summary["settings"]["unit"], summary["settings"]["empty"]) == ("voxel", "zero")
-    (name,) = store.split().test
-    model = crac.load(run)
-    probabilities = model.predict_prepared(torch.from_numpy(np.array(store.image(name), dtype=np.float32)))
-    labels = torch.from_numpy(np.array(store.label(name)))
-    dice = crac.dice(probabilities.argmax(0), labels, store.num_classes)[1:]
-    assert summary["per_volume"]["dsc"]["mean"] == pytest.approx(float(np.nanmean(dice)))
-    meter = crac.CalibrationMeter(store.num_classes)
-    meter.update(probabilities=probabilities.transpose(0, 1), labels=labels)
-    assert summary["per_volume"]["ece[label_foreground]"]["mean"] == pytest.approx(meter.compute().ece)
-    inner = summary["per_volume"]["ece.inner[label_foreground]"]["mean"]
-    assert inner == pytest.approx(meter.compute().by_region["inner"].ece)  # regions of the slices it was trained on
-
-
-def test_maps_can_be_audited_on_the_original_grid(run: Path, store: Store, tmp_path: Path) -> None:
-    raw = store.path.parent / "raw"
-    names = store.split().test + store.split().validation
-    images = [str(raw / "TrainingImg" / f"{name}_0000.nii.gz") for name in names]
-    assert main(["predict", str(run), *images, "--out", str(tmp_path / "maps"), "--device", "cpu"]) == 0
-    (tmp_path / "labels").mkdir()
-    for name in names:
-        (tmp_path / "labels" / f"{name}.nii.gz").symlink_to(raw / "TrainingMask" / f"{name}.nii.gz")
-    command = ["evaluate", "--probabilities", str(tmp_path / "maps"), "--labels", str(tmp_path / "labels")]
-    assert main([*command, "--out", str(tmp_path / "audit"), "--jobs", "1"]) == 0
-    with (tmp_path / "audit" / "per_volume.csv").open() as file:
-        rows = {row["volume"]: row for row in csv.DictReader(file)}
-    assert rows.keys() == set(names)
-    labels = crac.load(run, "cpu").predict(images[0]).labels
-    expected = crac.dice(labels, store.original_label(names[0]), store.num_classes)[1:]
-    assert float(rows[names[0]]["dsc"]) == pytest.approx(float(np.nanmean(expected)))
 
 
 @pytest.mark.parametrize(

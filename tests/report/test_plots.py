@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from crac.errors import InputError
-from crac.metrics import CalibrationMeter, plots
+from crac.metrics import CalibrationMeter
+from crac.report import plots
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from crac.cli.predict import add_model_options
 
 if TYPE_CHECKING:
-    from crac.evaluation.protocol import Evaluation
+    from crac.evaluation import Evaluation
 
 NAME = "evaluate"
 HELP = "measure segmentations and the calibration of their probabilities"
@@ -20,9 +19,13 @@ EXAMPLE = """examples:
   crac evaluate --probabilities predictions --labels labelsTs --out audit
   crac evaluate --probabilities predictions --labels labelsTs --out audit --class-names background anterior posterior
   crac evaluate --probabilities predictions --labels labelsTs --out audit --mask union_foreground --jobs 4
+  crac evaluate runs/crac --protocol clinical --out audit-mm
 
-RUN is measured as the authors of the paper do: on the prepared volumes of its own split, HD95 in voxels, 0 where a
-class is absent. PROBABILITIES holds, for a label file NAME.nii.gz, one of
+Protocols: "paper" measures as the paper does, on the prepared volumes with distances in voxels; "clinical" on the
+image's own grid, in millimetres. Under both, a class that only the prediction or only the label shows is as far away as
+the volume's diagonal. RUN is measured by "paper" unless told otherwise, PROBABILITIES by "clinical".
+
+PROBABILITIES holds, for a label file NAME.nii.gz, one of
   NAME.npz                          nnU-Net v2's, from nnUNetv2_predict --save_probabilities
   NAME.nii.gz                       4-D, the classes on the first axis or the last
   NAME_0.nii.gz NAME_1.nii.gz ...   one file a class
@@ -45,39 +48,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--class-names", nargs="+", default=[], metavar="NAME", help="background first (default: 0 1 ...)"
     )
     parser.add_argument(
+        "--protocol",
+        choices=("paper", "clinical"),
+        help="how to measure (default: RUN paper, else clinical)",
+    )
+    parser.add_argument(
         "--mask",
         nargs="+",
-        choices=("label_foreground", "predicted_foreground", "union_foreground", "all"),
-        default=["label_foreground", "all"],
-        help="voxels that calibration is measured on (default: label_foreground, the paper's, which cannot see false "
-        "positives, and all)",
+        choices=("label_foreground", "predicted_foreground", "union_foreground", "band", "all"),
+        help="voxels that calibration is measured on (default: the protocol's); label_foreground is the paper's and "
+        "cannot see false positives, band holds all within 5 mm or pixels of labelled or predicted foreground",
     )
-    parser.add_argument("--bins", type=int, default=15, help="number of bins (default: %(default)s)")
+    parser.add_argument("--bins", type=int, help="number of bins (default: 15)")
     parser.add_argument(
-        "--hd95",
-        choices=("pooled", "directed_max"),
-        default="pooled",
-        help="MedPy's definition or MONAI's (default: %(default)s)",
+        "--hd95", choices=("pooled", "directed_max"), help="MedPy's definition or MONAI's (default: pooled)"
     )
     parser.add_argument(
         "--empty",
         type=_empty,
         metavar="{nan,zero,diagonal,NUMBER}",
-        help="distance where a class is absent from the prediction or the labels (default: nan, left out of the mean; "
-        "RUN: zero)",
+        help="distance where a class is absent from the prediction or the labels (default: diagonal)",
     )
-    parser.add_argument("--unit", choices=("mm", "voxel"), help="of distances (default: mm; RUN: voxel)")
+    parser.add_argument("--unit", choices=("mm", "voxel"), help="of distances (default: the protocol's)")
+    parser.add_argument("--tolerance", type=float, help="of the surface Dice, in that unit (default: 1)")
     parser.add_argument(
-        "--tolerance", type=float, default=1.0, help="of the surface Dice, in that unit (default: %(default)s)"
+        "--regions",
+        choices=("volume", "slice"),
+        help="inside and boundary told apart in 3-D, or in each slice (default: slice for RUN in 2-D, else volume)",
     )
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, help="processes (default: RUN 1, else one a core)")
+    parser.add_argument(
+        "--ray",
+        nargs="?",
+        const="local",
+        metavar="ADDRESS",
+        help="measure on a Ray cluster that sees the same files; without an address, start one here",
+    )
     parser.add_argument("--json", action="store_true", help="print summary.json instead of a table")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure, write, show."""
     from crac.errors import InputError
-    from crac.report.folder import print_table, write_report
+    from crac.report.folder import write_report
+    from crac.report.table import print_table
 
     if (args.model is None) == (args.probabilities is None) or (args.probabilities is None) != (args.labels is None):
         raise InputError("give either RUN, or both --probabilities and --labels")
@@ -87,12 +101,13 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--split and --data go with RUN; --probabilities are measured on every label file")
     if args.out.exists() and not args.out.is_dir():
         raise InputError(f"--out must be a folder or not exist yet; {args.out} is a file")
-    given = {"masks": args.mask, "bins": args.bins, "hd95": args.hd95, "tolerance": args.tolerance}
-    given |= {name: getattr(args, name) for name in ("unit", "empty") if getattr(args, name) is not None}
+    names = ("bins", "hd95", "empty", "unit", "tolerance", "regions")
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    given |= {"masks": tuple(args.mask)} if args.mask else {}
     evaluation, source = _measure_files(args, given) if args.model is None else _measure_run(args, given)
     written = write_report(evaluation, args.out, source)
     if args.json:
-        print(json.dumps(json.loads((args.out / "summary.json").read_text(encoding="utf-8")), indent=2))
+        print((args.out / "summary.json").read_text(encoding="utf-8").rstrip())
     else:
         print_table(evaluation)
         print(f"written to {args.out}: {', '.join(path.name for path in written)}")
@@ -100,11 +115,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure_files(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Evaluation, dict[str, str]]:
-    from crac.evaluation import audit
-    from crac.evaluation.protocol import Protocol
+    from crac.evaluation import Protocol, audit
     from crac.progress import track
 
-    evaluation = audit(args.probabilities, args.labels, Protocol(args.class_names, **given), args.jobs, track)
+    protocol = Protocol.named(args.protocol or "clinical", args.class_names, **given)
+    jobs = (os.cpu_count() or 1) if args.jobs is None else args.jobs
+    evaluation = audit(args.probabilities, args.labels, protocol, jobs=jobs, ray=args.ray, track=track)
     return evaluation, {"probabilities": str(args.probabilities), "labels": str(args.labels)}
 
 
@@ -113,9 +129,19 @@ def _measure_run(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Evalu
     from crac.models.model import Model
     from crac.progress import track
 
-    split = args.split or "test"
+    split, protocol = args.split or "test", args.protocol or "paper"
     model = Model.load(args.model, args.device, args.checkpoint, args.batch_size)
-    evaluation = evaluate_run(args.model, model, split, args.data, track, **given)
+    evaluation = evaluate_run(
+        args.model,
+        model,
+        split,
+        args.data,
+        protocol,
+        jobs=1 if args.jobs is None else args.jobs,
+        ray=args.ray,
+        track=track,
+        **given,
+    )
     return evaluation, {"run": str(args.model), "split": split, "checkpoint": args.checkpoint}
 
 

@@ -120,7 +120,7 @@ def _result_alone() -> Iterator[None]:
 
 
 def _say(result: Result, as_json: bool) -> None:
-    from crac.report.folder import finite
+    from crac.files import finite
     from crac.training.run import resume_command
 
     best = max(result.history, key=lambda row: row["dice"], default=None)

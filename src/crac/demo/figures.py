@@ -11,12 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from crac.data import Store
-from crac.errors import require
 from crac.models.model import Model
+from crac.palette import PALETTE, pyplot
 
 __all__ = ["draw_slices"]
-
-COLOURS = ("#E69F00", "#56B4E9", "#D55E00", "#009E73", "#CC79A7")
 
 
 def draw_slices(store: Store, names: Sequence[str], models: Mapping[str, Model], path: Path, rows: int = 3) -> None:
@@ -29,8 +27,7 @@ def draw_slices(store: Store, names: Sequence[str], models: Mapping[str, Model],
         path: PNG to write.
         rows: Cases to show.
     """
-    require("matplotlib").use("Agg")
-    plt = require("matplotlib.pyplot")
+    plt = pyplot()
     firsts = list({store.cases[name].patient: name for name in reversed(names)}.values())[::-1][:rows]
     columns = 1 + len(models)
     figure, axes = plt.subplots(
@@ -69,4 +66,4 @@ def _outlines(axis: Any, labels: NDArray[Any], classes: int) -> None:
     for number in range(1, classes):
         mask = labels == number
         if mask.any() and not mask.all():
-            axis.contour(mask, levels=[0.5], colors=[COLOURS[(number - 1) % len(COLOURS)]], linewidths=1.2)
+            axis.contour(mask, levels=[0.5], colors=[PALETTE[number % len(PALETTE)]], linewidths=1.2)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crac.demo.settings import DemoSettings
-from crac.evaluation.protocol import Evaluation
+from crac.evaluation import Evaluation
 
 __all__ = ["Shown", "write_page"]
 

@@ -12,7 +12,7 @@ from crac.demo.figures import draw_slices
 from crac.demo.page import Shown, write_page
 from crac.demo.settings import DemoSettings
 from crac.errors import InputError
-from crac.evaluation.protocol import Evaluation
+from crac.evaluation import Evaluation
 from crac.evaluation.run import evaluate_run
 from crac.models.model import Model
 from crac.models.predict import Image, predict_images

@@ -33,15 +33,15 @@ class Case(NamedTuple):
 
 
 class CaseSource(Protocol):
-    """A set of cases; other processes load theirs from a pickled copy.
+    """A set of cases; other processes load theirs from a pickled copy."""
 
-    Attributes:
-        names: Of the cases.
-        on_gpu: Whether cases are loaded onto a GPU, which other processes then leave alone.
-    """
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the cases."""
 
-    names: Sequence[str]
-    on_gpu: bool
+    @property
+    def on_gpu(self) -> bool:
+        """Whether cases are loaded onto a GPU, which other processes then leave alone."""
 
     def load(self, name: str) -> Case:
         """Bring one case into memory."""

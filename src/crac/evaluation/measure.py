@@ -128,7 +128,7 @@ class Evaluation:
         """Everything but the rows, as plain data."""
         names = list(self.protocol.class_names)
         return {
-            "protocol": asdict(self.protocol),
+            "settings": asdict(self.protocol),
             "volumes": len(self.rows),
             "patients": len({row["patient"] for row in self.rows}),
             "per_volume": self.per_volume(),

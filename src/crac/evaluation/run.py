@@ -79,7 +79,7 @@ class RunCases:
         return cls(model, store, names, grid)
 
     @property
-    def on_gpu(self) -> bool:  # type: ignore[override]
+    def on_gpu(self) -> bool:
         """Whether the model runs on a GPU."""
         return self.model.device.type != "cpu"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,11 @@ from crac.data import Volume, read_image, write
 from crac.data.nifti import ENDINGS, same_grid, stem
 from crac.errors import InputError, ProblemsError
 from crac.models.model import Model, Prediction
+from crac.progress import Track, silent
 
 __all__ = ["Image", "find_images", "predict_images"]
 
 CHANNEL = re.compile(r"(?P<name>.+)_(?P<number>\d{4})")
-Track = Callable[[Iterable[Any], str, int], Iterable[Any]]
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,7 @@ def find_images(inputs: Sequence[Path], channels: int) -> list[Image]:
     return images
 
 
-def predict_images(
-    model: Model, images: Sequence[Image], out: Path, track: Track = lambda items, description, total: items
-) -> list[Path]:
+def predict_images(model: Model, images: Sequence[Image], out: Path, track: Track = silent) -> list[Path]:
     """Segment images and write, for each, ``_label``, ``_probabilities``, ``_confidence`` and ``_entropy``.
 
     An image that cannot be read does not stop the others.

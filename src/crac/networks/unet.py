@@ -27,7 +27,6 @@ class UNet(nn.Module):
     def __init__(self, channels: int, num_classes: int, dims: int = 2, width: int = 32) -> None:
         super().__init__()
         convolution = {2: nn.Conv2d, 3: nn.Conv3d}[dims]
-        self.max_pool = {2: F.max_pool2d, 3: F.max_pool3d}[dims]
         filters = [width * 2**level for level in range(len(POOLS) + 1)]
 
         def level(before: int, after: int) -> nn.Sequential:
@@ -48,11 +47,12 @@ class UNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits ``(B, K, *S)`` of images ``(B, C, *S)``, ``S`` multiples of 32."""
+        max_pool = F.max_pool2d if images.ndim == 4 else F.max_pool3d
         features = self.down[0](images)
         skips = []
         for pool, level in zip(POOLS, self.down[1:], strict=True):
             skips.append(features)
-            features = level(self.max_pool(features, pool))
+            features = level(max_pool(features, pool))
         for pool, level in zip(reversed(POOLS), self.up, strict=True):
             features = level(torch.cat([upsample(features, pool), skips.pop()], dim=1))
         logits: Tensor = self.head(features)

@@ -12,20 +12,17 @@ from crac.errors import InputError, require
 from crac.metrics.cells import Bins
 from crac.metrics.ranks import friedman_rank, nemenyi, ranks
 from crac.metrics.results import CalibrationResult
+from crac.palette import MARKERS, PALETTE, STYLE, pyplot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["PALETTE", "critical_difference", "gaps", "reliability", "reliability_by_class", "reliability_by_region"]
+__all__ = ["critical_difference", "gaps", "reliability", "reliability_by_class", "reliability_by_region"]
 
-# Okabe and Ito: blue, vermillion, green, orange, sky blue, purple, black; not their yellow, which white swallows.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000")
-MARKERS = "osD^vPX*"  # one more than colours, so that a colour that returns has another marker
 MANY = 6  # curves; the legend of more would cover them
 FEW = 30  # voxels; the accuracy of fewer is mostly chance and is drawn as such
 WIDTH = 6.0  # inches; at 100 dots per inch a picture is 600 pixels wide
-STYLE = {"font.size": 11, "axes.spines.top": False, "axes.spines.right": False, "savefig.dpi": 100}
 
 
 def reliability(result: CalibrationResult) -> Figure:
@@ -65,7 +62,7 @@ def reliability_by_region(result: CalibrationResult) -> Figure:
 
 def gaps(result: CalibrationResult, class_names: Sequence[str]) -> Figure:
     """Mean confidence minus accuracy of the voxels predicted as each class, by region."""
-    plt = _pyplot()
+    plt = pyplot()
     with plt.rc_context(STYLE):
         figure: Figure
         figure, axis = plt.subplots(figsize=(WIDTH, 1.4 + 0.5 * len(class_names)), layout="constrained")
@@ -102,7 +99,7 @@ def critical_difference(
         higher_is_better: For all columns, or for each.
         alpha: Level of the test.
     """
-    plt, posthocs, pandas = _pyplot(), require("scikit_posthocs"), require("pandas")
+    plt, posthocs, pandas = pyplot(), require("scikit_posthocs"), require("pandas")
     ranked = ranks(table, higher_is_better, ties="average")
     if len(methods) != len(ranked):
         raise InputError(f"methods must name the {len(ranked)} rows of the table; got {len(methods)} names")
@@ -122,14 +119,8 @@ def critical_difference(
     return figure
 
 
-def _pyplot() -> Any:
-    # The object-oriented backend draws into files without a display, whatever the user has set up for windows.
-    require("matplotlib").use("agg", force=False)
-    return require("matplotlib.pyplot")
-
-
 def _figure() -> tuple[Figure, Any]:
-    plt = _pyplot()
+    plt = pyplot()
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(2, 1, figsize=(WIDTH, 6.6), sharex=True, height_ratios=(3, 1), layout="constrained")
     return figure, axes

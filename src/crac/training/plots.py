@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from crac.errors import require
 from crac.files import replacing
+from crac.palette import PALETTE, pyplot
 
 __all__ = ["plot_multipliers"]
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 STYLES = ("-", "--", ":", "-.")
 
 
@@ -22,8 +21,7 @@ def plot_multipliers(history: Sequence[Mapping[str, float]], path: Path, title: 
         path: PNG to write.
         title: Above the picture.
     """
-    require("matplotlib").use("Agg")
-    plt = require("matplotlib.pyplot")
+    plt = pyplot()
     figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
     epochs = [row["epoch"] for row in history]
     for axis, kind, label in zip(axes, ("lambda", "rho"), ("multiplier λ", r"penalty weight $\rho$"), strict=True):
@@ -35,7 +33,7 @@ def plot_multipliers(history: Sequence[Mapping[str, float]], path: Path, title: 
             axis.plot(
                 epochs,
                 [row[name] for row in history],
-                color=COLOURS[classes.index(class_) % len(COLOURS)],
+                color=PALETTE[classes.index(class_) % len(PALETTE)],
                 linestyle=STYLES[regions.index(region) % len(STYLES)],
                 marker="." if len(epochs) < 3 else None,
                 label=f"{class_}, {region}",

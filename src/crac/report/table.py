@@ -1,0 +1,58 @@
+"""An evaluation as a table on the terminal."""
+
+from __future__ import annotations
+
+import math
+
+from crac.errors import require
+from crac.evaluation.measure import BY_REGION, CALIBRATION, SEGMENTATION, Evaluation
+from crac.metrics.results import REGION_NAMES
+
+__all__ = ["print_table", "table"]
+
+
+def table(evaluation: Evaluation) -> list[tuple[str, str, str, str]]:
+    """Lines ``(measure, mean over volumes, standard deviation, pooled)`` in the order they are read."""
+    means, pooled = evaluation.per_volume(), evaluation.pooled()
+    protocol = evaluation.protocol
+    units = {"hd95": f" ({protocol.unit}, {protocol.hd95})", "asd": f" ({protocol.unit})"}
+    units["surface_dice"] = f" (at {protocol.tolerance:g} {protocol.unit})"
+    lines = [(metric + units.get(metric, ""), means[metric], math.nan) for metric in SEGMENTATION]
+    lines += [
+        (f"{m} {name}", means[f"{m}.{name}"], math.nan) for m in ("dsc", "hd95") for name in protocol.class_names[1:]
+    ]
+    for mask, result in pooled.items():
+        lines += [(f"{m} [{mask}]", means[f"{m}[{mask}]"], getattr(result, m)) for m in CALIBRATION]
+        lines += [
+            (f"{m} {region} [{mask}]", means[f"{m}.{region}[{mask}]"], getattr(result.by_region[region], m))
+            for region in REGION_NAMES
+            for m in BY_REGION
+        ]
+    return [(name, _number(one["mean"]), _number(one["sd"]), _number(whole)) for name, one, whole in lines]
+
+
+def print_table(evaluation: Evaluation) -> None:
+    """Show the table on the terminal."""
+    protocol = evaluation.protocol
+    console = require("rich.console").Console(highlight=False)
+    shown = require("rich.table").Table(
+        title=f"{len(evaluation.rows)} volumes, {protocol.bins} bins", title_justify="left"
+    )
+    for heading, justify in (("measure [mask]", "left"), ("per volume", "right"), ("sd", "right"), ("pooled", "right")):
+        shown.add_column(require("rich.text").Text(heading), justify=justify)
+    previous = ""
+    for line in table(evaluation):
+        mask = line[0].rpartition(" [")[2] if " [" in line[0] else ""
+        if mask != previous:
+            shown.add_section()
+        previous = mask
+        shown.add_row(*(require("rich.text").Text(part) for part in line))
+    console.print(shown)
+    console.print(
+        f"distances where a class is absent: {protocol.empty}; gap: confidence - accuracy, above 0 is overconfident",
+        markup=False,
+    )
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.4f}"

@@ -1,0 +1,1 @@
+from conftest_training import small, store  # noqa: F401
