@@ -71,7 +71,7 @@ def spacing_recipe(
     return Recipe(
         name="spacing",
         orientation="canonical",
-        slice_axis=slice_axis,  # type: ignore[arg-type]
+        slice_axis=slice_axis,
         spacing=(depth if dims == 3 else None, height, width),
         crop=crop,
         intensity=intensity,
