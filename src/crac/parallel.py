@@ -9,12 +9,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from types import TracebackType
 from typing import TypeVar
 
 import torch
 
-from crac.errors import InputError
+from crac.errors import InputError, check_number
 
 __all__ = ["Workers", "leave_with_parent"]
 
@@ -30,8 +29,7 @@ class Workers:
     """
 
     def __init__(self, jobs: int) -> None:
-        if jobs < 1:
-            raise InputError(f"jobs must be at least 1; got {jobs}")
+        check_number("jobs", jobs, least=1, whole=True)
         # Spawned, not forked: forking a process in which torch has started threads may hang.
         context = multiprocessing.get_context("spawn")
         self._pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start) if jobs > 1 else None
@@ -39,9 +37,7 @@ class Workers:
     def __enter__(self) -> Workers:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -58,7 +54,7 @@ class Workers:
 
 
 def _start() -> None:
-    """A worker leaves Ctrl-C to its parent, its neighbours' cores alone, and does not outlive a killed parent."""
+    """Make a worker leave Ctrl-C to its parent, use one core, and end when its parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     threading.Thread(target=leave_with_parent, daemon=True).start()

@@ -158,7 +158,7 @@ def test_drop_last(cardiac_store: Store) -> None:
         ({"cases": []}, "cases must name at least one case"),
         ({"cache": "disk"}, "cache must be one of mmap, memory, device; got 'disk'"),
         ({"dims": 4}, "dims must be one of 2, 3; got 4"),
-        ({"seed": -1}, "seed must be at least 0; got -1"),
+        ({"seed": -1}, "seed must be a whole number of at least 0; got -1"),
         ({"batch_size": 0}, "batch_size must be at least 1; got 0"),
         ({"patch_size": (8, 8, 8)}, r"patch_size must be 2 numbers of at least 1; got \(8, 8, 8\)"),
         ({"patch_size": (8, 0)}, "patch_size must be 2 numbers"),

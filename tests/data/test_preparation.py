@@ -267,7 +267,7 @@ def test_leftovers_of_other_input_are_not_taken_up(cardiac_raw: Path, cardiac_st
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"jobs": 0}, "jobs must be at least 1; got 0"),
+        ({"jobs": 0}, "jobs must be a whole number of at least 1; got 0"),
         ({"crop": (1, 1, 1)}, "cannot be set for acdc"),
         ({"layout": "dicom"}, "layout must be one of acdc, flare, nnunet; got 'dicom'"),
         ({"layout": "flare", "spacing": (0.0, 1.0, 1.0)}, r"spacing\.0"),
