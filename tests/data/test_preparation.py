@@ -219,7 +219,7 @@ def test_an_interrupted_run_continues(many: Path, tmp_path: Path, how: signal.Si
     target, records = tmp_path / "store", tmp_path / ".store.partial" / "finished"
     process = run_prepare(many, target)
     deadline = time.monotonic() + 120
-    while len(list(records.glob("*.json"))) < 5:
+    while len(list(records.glob("[!.]*.json"))) < 5:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -231,7 +231,7 @@ def test_an_interrupted_run_continues(many: Path, tmp_path: Path, how: signal.Si
         assert "Traceback" not in errors
     assert not target.exists()
     time.sleep(0.3)  # orphaned workers end by themselves; what they were doing is done again
-    kept = {path.stem: path.stat().st_mtime_ns for path in records.glob("*.json")}
+    kept = {path.stem: path.stat().st_mtime_ns for path in records.glob("[!.]*.json")}
     assert 5 <= len(kept) < 80
     images = {name: (records.parent / "cases" / name / "image.npy").stat().st_mtime_ns for name in kept}
     store = prepare("acdc", many, target)
