@@ -12,7 +12,7 @@ help:
 	@echo "make demo     install, then train and audit a small model on generated data (CPU, minutes)"
 	@echo "make test     install, lint, type-check, run every test"
 	@echo "make test-nnunet   the same for the nnU-Net trainers, with nnU-Net itself"
-	@echo "make lint     ruff and mypy only"
+	@echo "make lint     ruff, mypy and the layers (import-linter) only"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove the environment and everything generated"
 
@@ -32,6 +32,7 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal
@@ -52,4 +53,4 @@ format: install
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) $(VENV)-nnunet demo .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-nnunet demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -8,7 +8,7 @@ import pytest
 
 import crac
 from crac import errors
-from crac.cli import main
+from crac.cli import COMMANDS, main
 
 
 def test_import_brings_only_what_every_user_needs():
@@ -54,16 +54,50 @@ def test_doctor(capsys):
     assert "device" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["doctor", "--help"]])
-def test_help(arguments, capsys):
-    with pytest.raises(SystemExit) as leaving:
-        main(arguments)
-    assert leaving.value.code == 0
-    assert "crac" in capsys.readouterr().out
-
-
 def test_unknown_command_leaves_with_2(capsys):
     with pytest.raises(SystemExit) as leaving:
         main(["trian"])
     assert leaving.value.code == 2
     assert "trian" in capsys.readouterr().err
+
+
+TRAINING_ONLY = ("filelock", "lightning", "monai", "safetensors", "scikit_posthocs", "tensorboard", "yaml")
+
+
+def test_auditing_needs_no_training_package(tmp_path):
+    import nibabel
+    import numpy as np
+
+    labels = np.zeros((8, 8, 4), np.uint8)
+    labels[2:6, 2:6] = 1
+    foreground = np.where(labels == 1, 0.8, 0.1).astype(np.float32)
+    for folder, name, array in (("labels", "a", labels), ("maps", "a", np.stack([1 - foreground, foreground], -1))):
+        (tmp_path / folder).mkdir()
+        nibabel.Nifti1Image(array, np.eye(4)).to_filename(tmp_path / folder / f"{name}.nii.gz")
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({TRAINING_ONLY!r})); from crac.cli import COMMANDS, main;"
+        "sys.exit(main(['evaluate', '--probabilities', 'maps', '--labels', 'labels', '--out', 'audit', '--jobs', '1']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "audit" / "summary.json").is_file()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(command, capsys):
+    with pytest.raises(SystemExit) as leaving:
+        main([command, "--help"])
+    assert leaving.value.code == 0
+    shown = capsys.readouterr().out
+    assert f"  crac {command}" in shown
+    assert "(default: None)" not in shown
+
+
+def test_help_is_quick_and_needs_no_extra():
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(('pydantic', 'yaml', 'nibabel', 'rich')));"
+        "from crac.cli import COMMANDS, main; main(['doctor']); main(['--help'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "train a network" in done.stdout

@@ -6,12 +6,12 @@ import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    from pydantic import BaseModel, ValidationError
 
 __all__ = [
     "EXTRA_OF",
@@ -19,6 +19,7 @@ __all__ = [
     "MissingExtraError",
     "ProblemsError",
     "check_number",
+    "checked",
     "invalid",
     "one_of",
     "out_of_memory",
@@ -46,6 +47,8 @@ EXTRA_OF = {
     "yaml": "train",
 }
 """Optional package -> the extra of ``crac`` that installs it."""
+
+Model = TypeVar("Model", bound="BaseModel")
 
 
 class InputError(ValueError):
@@ -110,6 +113,18 @@ def check_number(
     bounds = [f"of at least {least}"] * (least is not None) + [f"above {above}"] * (above is not None)
     bounds += [f"of at most {most}"] * (most is not None)
     raise InputError(" ".join([f"{argument} must be", words, " and ".join(bounds)]).rstrip() + f"; got {value!r}")
+
+
+def checked(model: type[Model], content: object, subject: str, known: Iterable[str] = ()) -> Model:
+    """Return the record of a pydantic model that ``content`` describes, or raise what :func:`invalid` says."""
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise invalid(subject, error, known) from error
+    except (OverflowError, RecursionError) as error:  # numbers and nesting that no computer can follow
+        raise InputError(f"{subject}: {error}") from error
 
 
 def invalid(subject: str, error: ValidationError, known: Iterable[str] = ()) -> InputError:

@@ -13,15 +13,24 @@ from typing import Any
 
 from crac.errors import InputError
 
-__all__ = ["PARTIAL", "finite", "replacing", "sha256", "write_json", "write_text"]
+__all__ = ["PARTIAL", "finite", "read_json", "replacing", "sha256", "write_json", "write_text", "writing"]
 
 PARTIAL = ".partial-"
 """How the names of unfinished files begin."""
 
 
 @contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say in one sentence why ``path``, a file or a folder, cannot be written if the system refuses."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary sibling to write to; it takes the place of ``path`` once it is safely on the disk.
+    """Yield a temporary sibling to write to, which takes the place of ``path`` once it is safely on the disk.
 
     Raises:
         InputError: The file cannot be written; what was at ``path`` before is still there.
@@ -29,19 +38,18 @@ def replacing(path: Path) -> Iterator[Path]:
     # The ending stays: some writers choose the format by it.
     partial = path.with_name(f"{PARTIAL}{os.getpid()}-{path.name}")
     try:
-        yield partial
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+        with writing(path):
+            yield partial
+            with partial.open("rb") as file:
+                os.fsync(file.fileno())
+            partial.replace(path)
     finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file."""
+    """Write a text file, in UTF-8."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
@@ -60,7 +68,15 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def read_json(path: Path) -> Any:
+    """Return the plain data of a JSON file; one that is missing or damaged is an :class:`InputError`."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} cannot be read as JSON: {error}") from error
+
+
 def sha256(path: Path) -> str:
-    """Checksum of a file, in hexadecimal."""
+    """Return the checksum of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

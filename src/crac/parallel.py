@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache, partial
-from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -67,9 +66,7 @@ class Workers:
     def __enter__(self) -> Workers:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -127,7 +124,7 @@ def _call(do: Callable[[Item], Result], item: Item) -> Result:
 
 
 def _start() -> None:
-    """A worker leaves Ctrl-C to its parent, its neighbours' cores alone, and does not outlive a killed parent."""
+    """Make a worker leave Ctrl-C to its parent, use one core, and end when its parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     threading.Thread(target=leave_with_parent, daemon=True).start()

@@ -51,4 +51,4 @@ def test_a_missing_package_is_a_sentence(raw: Path, tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == "crac prepare: nibabel is not installed; run: pip install 'crac[train]'\n"
+    assert done.stderr == "crac prepare: nibabel is not installed; run: pip install 'crac[audit]'\n"

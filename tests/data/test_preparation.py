@@ -219,7 +219,7 @@ def test_an_interrupted_run_continues(many: Path, tmp_path: Path, how: signal.Si
     target, records = tmp_path / "store", tmp_path / ".store.partial" / "finished"
     process = run_prepare(many, target)
     deadline = time.monotonic() + 120
-    while len(list(records.glob("*.json"))) < 5:
+    while len(list(records.glob("[!.]*.json"))) < 5:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -231,7 +231,7 @@ def test_an_interrupted_run_continues(many: Path, tmp_path: Path, how: signal.Si
         assert "Traceback" not in errors
     assert not target.exists()
     time.sleep(0.3)  # orphaned workers end by themselves; what they were doing is done again
-    kept = {path.stem: path.stat().st_mtime_ns for path in records.glob("*.json")}
+    kept = {path.stem: path.stat().st_mtime_ns for path in records.glob("[!.]*.json")}
     assert 5 <= len(kept) < 80
     images = {name: (records.parent / "cases" / name / "image.npy").stat().st_mtime_ns for name in kept}
     store = prepare("acdc", many, target)
@@ -267,7 +267,7 @@ def test_leftovers_of_other_input_are_not_taken_up(cardiac_raw: Path, cardiac_st
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"jobs": 0}, "jobs must be at least 1; got 0"),
+        ({"jobs": 0}, "jobs must be a whole number of at least 1; got 0"),
         ({"crop": (1, 1, 1)}, "cannot be set for acdc"),
         ({"layout": "dicom"}, "layout must be one of acdc, flare, nnunet; got 'dicom'"),
         ({"layout": "flare", "spacing": (0.0, 1.0, 1.0)}, r"spacing\.0"),

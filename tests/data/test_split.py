@@ -73,7 +73,7 @@ def test_folds_test_everyone_once(count: int, folds: int, groups: int) -> None:
 def test_impossible_folds_are_refused() -> None:
     with pytest.raises(InputError, match="folds must be between 2 and the 4 patients; got 9"):
         Split.k_fold(people(4), 9)
-    with pytest.raises(InputError, match="seed must be at least 0; got -1"):
+    with pytest.raises(InputError, match="seed must be a whole number of at least 0; got -1"):
         Split.make(people(4), seed=-1)
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crac.data import Store
-from crac.data.store import FORMAT
+from crac.data.records import FORMAT
 from crac.errors import InputError, ProblemsError
 
 

@@ -1,12 +1,9 @@
 """Settings: one name everywhere, and a sentence for everything that is wrong."""
 
-import argparse
 from pathlib import Path
 
 import pytest
 
-from crac.cli import build_parser
-from crac.cli.train import OPTIONS
 from crac.errors import InputError, ProblemsError
 from crac.training import TrainConfig
 
@@ -15,13 +12,6 @@ def test_defaults_are_the_papers() -> None:
     config = TrainConfig.make({"data": "store"})
     assert (config.epochs, config.batch_size) == (100, 16)
     assert [config.rate(epoch) for epoch in (0, 49, 50, 99)] == [1e-3, 1e-3, 1e-4, 1e-4]
-
-
-def test_every_setting_is_an_option_of_the_same_name() -> None:
-    assert list(OPTIONS) == list(TrainConfig.model_fields)
-    arguments = build_parser("train").parse_args(["train", "--out", "x"])
-    assert isinstance(arguments, argparse.Namespace)
-    assert all(getattr(arguments, name) is None for name in OPTIONS)
 
 
 def test_options_win_over_the_file_and_the_dump_reads_back(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_a_second_process_is_refused(small: Any, tmp_path: Path) -> None:
     train(small(epochs=1), tmp_path / "run")
     with RunFolder(tmp_path / "run").lock(), pytest.raises(InputError, match="in use: another process is training it"):
         resume(tmp_path / "run")
-    half = tmp_path / "run" / ".last.safetensors.1.partial"
+    half = tmp_path / "run" / ".partial-1-last.safetensors"
     half.touch()
     assert resume(tmp_path / "run").finished
     assert not half.exists()

@@ -11,8 +11,9 @@ from crac.data.batches import Batch, Batches  # noqa: E402
 from crac.data.nifti import Volume, read_image, read_label, write  # noqa: E402
 from crac.data.preparation import prepare  # noqa: E402
 from crac.data.recipe import Geometry, Intensity, Recipe  # noqa: E402
+from crac.data.records import Case, Manifest  # noqa: E402
 from crac.data.split import Split  # noqa: E402
-from crac.data.store import Case, Manifest, Store  # noqa: E402
+from crac.data.store import Store  # noqa: E402
 
 __all__ = [
     "Augmentation",

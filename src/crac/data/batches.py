@@ -13,11 +13,13 @@ from torch import Tensor
 
 from crac.data.augment import Augmentation
 from crac.data.grid import window
+from crac.data.recipe import Dims
 from crac.data.store import Store
-from crac.errors import InputError, one_of
+from crac.errors import InputError, check_number, one_of
 
 __all__ = ["CACHES", "Batch", "Batches"]
 
+Indices = np.ndarray[Any, Any]
 CACHES = ("mmap", "memory", "device")
 MULTIPLE = 32
 """Padded sizes are multiples of what the networks divide by."""
@@ -32,6 +34,7 @@ class Batch:
     names: list[str]
 
 
+@dataclass(eq=False)
 class Batches:
     """An epoch of batches; iterate over it as often as wanted.
 
@@ -50,67 +53,51 @@ class Batches:
         shuffle: New order each epoch.
         seed: Of order, patches and augmentation.
         augment: Off by default.
-        drop_last: Leave out an incomplete last batch.
         rank: Which share of each epoch is taken, of ``world_size``. With ``shuffle`` the shares are made equally
             long by repeating a few images, without it every image appears exactly once.
         world_size: Number of shares.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        cases: Sequence[str],
-        batch_size: int = 16,
-        dims: Literal[2, 3] = 2,
-        patch_size: Sequence[int] | None = None,
-        cache: Literal["mmap", "memory", "device"] = "memory",
-        device: str | torch.device = "cpu",
-        shuffle: bool = True,
-        seed: int = 0,
-        augment: Augmentation | None = None,
-        drop_last: bool = False,
-        rank: int = 0,
-        world_size: int = 1,
-    ) -> None:
-        if unknown := [name for name in cases if name not in store.cases]:
-            raise InputError(f"cases must be in the store {store.path}; unknown: {', '.join(unknown)}")
-        if not cases:
+    store: Store
+    cases: Sequence[str]
+    batch_size: int = 16
+    dims: Dims = 2
+    patch_size: Sequence[int] | None = None
+    cache: Literal["mmap", "memory", "device"] = "memory"
+    device: str | torch.device = "cpu"
+    shuffle: bool = True
+    seed: int = 0
+    augment: Augmentation | None = None
+    rank: int = 0
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        if unknown := [name for name in self.cases if name not in self.store.cases]:
+            raise InputError(f"cases must be in the store {self.store.path}; unknown: {', '.join(unknown)}")
+        if not self.cases:
             raise InputError("cases must name at least one case; got none")
-        if cache not in CACHES:
-            raise one_of("cache", cache, CACHES)
-        if dims not in (2, 3):
-            raise one_of("dims", dims, (2, 3))
-        if batch_size < 1:
-            raise InputError(f"batch_size must be at least 1; got {batch_size}")
-        if seed < 0:
-            raise InputError(f"seed must be at least 0; got {seed}")
-        if not 0 <= rank < world_size:
-            raise InputError(f"rank must lie in 0..world_size-1; got {rank} of {world_size}")
-        if patch_size is not None and (len(patch_size) != dims or min(patch_size) < 1):
-            raise InputError(f"patch_size must be {dims} numbers of at least 1; got {tuple(patch_size)}")
-        self.store = store
-        self.cases = list(cases)
-        self.batch_size = batch_size
-        self.dims = dims
-        self.device = torch.device(device)
-        self.shuffle = shuffle
-        self.seed = seed
-        self.augment = augment
-        self.drop_last = drop_last
-        self.rank = rank
-        self.world_size = world_size
+        if self.cache not in CACHES:
+            raise one_of("cache", self.cache, CACHES)
+        if self.dims not in (2, 3):
+            raise one_of("dims", self.dims, (2, 3))
+        check_number("batch_size", self.batch_size, least=1, whole=True)
+        check_number("seed", self.seed, least=0, whole=True)
+        check_number("rank", self.rank, least=0, most=self.world_size - 1, whole=True)
+        patch = self.patch_size
+        if patch is not None and (len(patch) != self.dims or min(patch) < 1):
+            raise InputError(f"patch_size must be {self.dims} numbers of at least 1; got {tuple(patch)}")
+        self.device = torch.device(self.device)
         self.epoch = 0
-        self.random_patches = patch_size is not None and shuffle
-        self.size = tuple(patch_size) if patch_size is not None else _common_size(store, dims)
-        self._samples = _samples(store, self.cases, dims)
+        self.random_patches = patch is not None and self.shuffle
+        self.size = tuple(patch) if patch is not None else _common_size(self.store, self.dims)
+        self._samples = _samples(self.store, self.cases, self.dims)
         self._cached: dict[str, tuple[Tensor, Tensor]] = {}
         self._stacked: tuple[Tensor, Tensor] | None = None
-        if cache != "mmap":
-            self._fill_cache(self.device if cache == "device" else torch.device("cpu"), whole=patch_size is None)
+        if self.cache != "mmap":
+            self._fill_cache(self.device if self.cache == "device" else torch.device("cpu"), whole=patch is None)
 
     def __len__(self) -> int:
-        images = len(self._share(np.arange(len(self._samples))))
-        return images // self.batch_size if self.drop_last else math.ceil(images / self.batch_size)
+        return math.ceil(len(self._share(np.arange(len(self._samples)))) / self.batch_size)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose which epoch the next iteration is."""
@@ -139,12 +126,12 @@ class Batches:
                 images, labels = self.augment(images, labels, int(seed.generate_state(1)[0]))
             yield Batch(images, labels, [self._samples[index][0] for index in chosen])
 
-    def _share(self, order: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _share(self, order: Indices) -> Indices:
         if self.shuffle and len(order) % self.world_size:
             order = np.resize(order, math.ceil(len(order) / self.world_size) * self.world_size)
         return order[self.rank :: self.world_size]
 
-    def _gather(self, chosen: np.ndarray[Any, Any], places: np.ndarray[Any, Any] | None) -> tuple[Tensor, Tensor]:
+    def _gather(self, chosen: Indices, places: Indices | None) -> tuple[Tensor, Tensor]:
         device = next(iter(self._cached.values()))[0].device if self._cached else torch.device("cpu")
         images = torch.zeros((len(chosen), self.store.channels, *self.size), dtype=torch.float16, device=device)
         labels = torch.zeros((len(chosen), *self.size), dtype=torch.uint8, device=device)
@@ -152,7 +139,7 @@ class Batches:
             self._copy(images[row], labels[row], int(index), None if places is None else places[index])
         return images, labels
 
-    def _copy(self, image: Tensor, label: Tensor, index: int, place: np.ndarray[Any, Any] | None) -> None:
+    def _copy(self, image: Tensor, label: Tensor, index: int, place: Indices | None) -> None:
         """Fill one row of a batch with its window of a case."""
         name, slice_ = self._samples[index]
         source: tuple[Any, Any] = self._cached.get(name) or (self.store.image(name), self.store.label(name))

@@ -11,8 +11,8 @@ from nibabel.affines import voxel_sizes
 from numpy.typing import NDArray
 
 from crac.data.nifti import Volume, read_image, read_label, same_grid
+from crac.data.records import Statistics
 from crac.data.sources import RawCase
-from crac.data.store import Statistics
 from crac.errors import InputError
 
 __all__ = ["Inspection", "inspect_case", "read_case", "to_classes"]

@@ -12,20 +12,20 @@ import os
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from crac._version import __version__
 from crac.data.contact_sheet import contact_sheet
 from crac.data.inspection import Inspection, inspect_case
-from crac.data.recipe import Intensity, Recipe
-from crac.data.recipes import MR_INTENSITY, acdc_recipe, change_recipe, flare_recipe, spacing_recipe
+from crac.data.recipe import Dims, Intensity, Recipe
+from crac.data.recipes import ACDC, FLARE, MR_INTENSITY, change_recipe, spacing_recipe
+from crac.data.records import FORMAT, Case, Manifest
 from crac.data.sources import SOURCES, RawCase, Source
-from crac.data.store import FORMAT, Case, Manifest, Store
+from crac.data.store import Store
 from crac.data.work import FINGERPRINT, RECORDS, prepare_case
 from crac.errors import InputError, ProblemsError, one_of
-from crac.files import write_text
+from crac.files import write_text, writing
 from crac.parallel import Workers
 from crac.progress import Track, silent
 
@@ -37,7 +37,7 @@ def prepare(
     raw: str | Path,
     target: str | Path,
     *,
-    dims: Literal[2, 3] | None = None,
+    dims: Dims | None = None,
     spacing: tuple[float, float, float] | None = None,
     crop: tuple[int, int, int] | None = None,
     recipe: Recipe | None = None,
@@ -67,7 +67,7 @@ def prepare(
     if layout == "acdc" and (spacing or crop):
         raise InputError("spacing and crop cannot be set for acdc, whose recipe has fixed sizes")
     changes = {key: value for key, value in (("spacing", spacing), ("crop", crop)) if value is not None}
-    change_recipe(flare_recipe(), changes)  # says no to bad values before the long work
+    change_recipe(FLARE, changes)  # says no to bad values before the long work
     _check_target(target)
     source = SOURCES[layout](raw)
     with Workers(jobs) as workers:
@@ -78,44 +78,37 @@ def prepare(
 
 
 def _write(
-    source: Source,
-    found: list[Inspection],
-    recipe: Recipe,
-    dims: Literal[2, 3],
-    target: Path,
-    workers: Workers,
-    track: Track,
+    source: Source, found: list[Inspection], recipe: Recipe, dims: Dims, target: Path, workers: Workers, track: Track
 ) -> Store:
     """Prepare every case in the work folder and give it the target's name."""
     work = target.with_name(f".{target.name}.partial")
     try:
-        _open_work(work, source, recipe)
-        tasks = list(zip(source.cases, found, strict=True))
-        do = partial(prepare_case, work, recipe, dict(source.label_values), len(source.class_names))
-        cases: list[Case] = list(track(workers.map(do, tasks), "preparing", len(tasks)))
-        manifest = Manifest(
-            version=FORMAT,
-            crac=__version__,
-            name=source.name,
-            dims=dims,
-            class_names=source.class_names,
-            channel_names=source.channel_names,
-            recipe=recipe,
-            cases={case.name: case for case in cases},
-        )
-        write_text(work / "manifest.json", manifest.model_dump_json(indent=1) + "\n")
-        store = Store(work, manifest)
-        store.split(seed=0).save(work / "split.json")
-        contact_sheet(store, work / "contact_sheet.png")
-        shutil.rmtree(work / RECORDS)
-        work.rename(target)
-    except (OSError, InputError) as error:
+        with writing(target):
+            _open_work(work, source, recipe)
+            tasks = list(zip(source.cases, found, strict=True))
+            do = partial(prepare_case, work, recipe, dict(source.label_values), len(source.class_names))
+            cases: list[Case] = list(track(workers.map(do, tasks), "preparing", len(tasks)))
+            manifest = Manifest(
+                version=FORMAT,
+                crac=__version__,
+                name=source.name,
+                dims=dims,
+                class_names=source.class_names,
+                channel_names=source.channel_names,
+                recipe=recipe,
+                cases={case.name: case for case in cases},
+            )
+            write_text(work / "manifest.json", manifest.model_dump_json(indent=1) + "\n")
+            store = Store(work, manifest)
+            store.split(seed=0).save(work / "split.json")
+            contact_sheet(store, work / "contact_sheet.png")
+            shutil.rmtree(work / RECORDS)
+            work.rename(target)
+    except InputError:
         # A full disk is not helped by what we leave on it. An interrupted run, by contrast, can be continued.
         workers.close()
         shutil.rmtree(work, ignore_errors=True)
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{target} cannot be written: {error.strerror or error}") from error
+        raise
     return Store.open(target)
 
 
@@ -134,11 +127,9 @@ def _inspect(source: Source, workers: Workers, track: Track) -> list[Inspection]
     return found
 
 
-def _choose_recipe(layout: str, source: Source, found: list[Inspection], dims: Literal[2, 3]) -> Recipe:
-    if layout == "acdc":
-        return acdc_recipe()
-    if layout == "flare":
-        return flare_recipe()
+def _choose_recipe(layout: str, source: Source, found: list[Inspection], dims: Dims) -> Recipe:
+    if layout in ("acdc", "flare"):
+        return ACDC if layout == "acdc" else FLARE
     intensity = []
     for channel, name in enumerate(source.channel_names):
         if name.upper() == "CT":

@@ -19,11 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from crac.data.grid import Shape, check_size, resample, resample_labels, window
 from crac.errors import InputError
 
-__all__ = ["Geometry", "Intensity", "Recipe", "Strict"]
+__all__ = ["Dims", "Geometry", "Intensity", "Recipe", "Strict"]
 
 Size = Annotated[int, Field(ge=1, le=2**15)]
 Millimetres = Annotated[float, Field(gt=0, le=1e4)]
 Row = tuple[float, float, float, float]
+Dims = Literal[2, 3]
+"""2 for slices, 3 for volumes."""
 
 
 class Strict(BaseModel):
@@ -45,7 +47,7 @@ class Geometry(Strict):
 
     @classmethod
     def of(cls, shape: Sequence[int], affine: NDArray[np.float64]) -> Geometry:
-        """The geometry of an array with this shape and affine."""
+        """Return the geometry of an array with this shape and affine."""
         return cls.model_validate({"shape": list(shape), "affine": np.asarray(affine, dtype=np.float64).tolist()})
 
     @property
@@ -131,13 +133,8 @@ class Recipe(Strict):
         turned = torch.from_numpy(np.ascontiguousarray(self._turn(scaled, geometry)))
         return self.cut(resample(turned, self._resampled_shape(geometry)).numpy()), geometry
 
-    def apply_label(self, label: NDArray[np.uint8], geometry: Geometry) -> NDArray[np.uint8]:
-        """Prepare class indices ``(X, Y, Z)``; gives ``(D, H, W)``."""
-        prepared: NDArray[np.uint8] = self.cut(self.resample_label(label, geometry)[None])[0]
-        return prepared
-
     def resample_label(self, label: NDArray[np.uint8], geometry: Geometry) -> NDArray[np.uint8]:
-        """Like ``apply_label`` but before the crop."""
+        """Orient and resample class indices ``(X, Y, Z)`` to ``(D, H, W)``; :meth:`cut` completes the preparation."""
         return resample_labels(self._turn(label[None], geometry)[0], self._resampled_shape(geometry))
 
     def invert(self, array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
@@ -169,10 +166,8 @@ class Recipe(Strict):
 
     def prepared_shape(self, geometry: Geometry) -> Shape:
         """Voxels along ``(D, H, W)`` of an image with this geometry once prepared."""
-        depth, height, width = (
-            crop or size for crop, size in zip(self.crop, self._resampled_shape(geometry), strict=True)
-        )
-        return depth, height, width
+        resampled = self._resampled_shape(geometry)
+        return self.crop[0] or resampled[0], self.crop[1] or resampled[1], self.crop[2] or resampled[2]
 
     def prepared_spacing(self, geometry: Geometry) -> tuple[float, float, float]:
         """Millimetres along ``(D, H, W)`` of an image with this geometry once prepared."""
@@ -218,15 +213,14 @@ class Recipe(Strict):
         check_size(shape)
         return shape[0], shape[1], shape[2]
 
-    def _windows(self, resampled: Shape) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    def _windows(self, resampled: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         pairs = [window(voxels, crop or voxels) for voxels, crop in zip(resampled, self.crop, strict=True)]
         return tuple(read for read, _ in pairs), tuple(fill for _, fill in pairs)
 
     def cut(self, array: NDArray[Any]) -> NDArray[Any]:
         """Crop or pad a resampled ``(C, D, H, W)`` around its centre."""
-        resampled: Shape = array.shape[1], array.shape[2], array.shape[3]
-        read, fill = self._windows(resampled)
-        shape = [crop or voxels for crop, voxels in zip(self.crop, resampled, strict=True)]
+        read, fill = self._windows(array.shape[1:])
+        shape = [crop or voxels for crop, voxels in zip(self.crop, array.shape[1:], strict=True)]
         out = np.zeros((len(array), *shape), dtype=array.dtype)
         out[(slice(None), *fill)] = array[(slice(None), *read)]
         return out

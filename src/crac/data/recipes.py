@@ -3,57 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
-from crac.data.recipe import Intensity, Recipe
-from crac.errors import invalid
+from crac.data.recipe import Dims, Intensity, Recipe
+from crac.errors import checked
 
-__all__ = ["MR_INTENSITY", "acdc_recipe", "change_recipe", "flare_recipe", "spacing_recipe"]
-
+__all__ = ["ACDC", "FLARE", "MR_INTENSITY", "change_recipe", "spacing_recipe"]
 
 MR_INTENSITY = Intensity(method="percentile", low=0.5, high=99.5)
 """Magnetic resonance has no units, and a few bright voxels."""
 
+ACDC = Recipe(
+    name="acdc", orientation="stored", size=(None, 224, 224), crop=(None, 192, 192), intensity=(MR_INTENSITY,)
+)
+"""The paper's for ACDC: slices as stored, resized to 224 x 224, the centre 192 x 192.
 
-def acdc_recipe() -> Recipe:
-    """The paper's for ACDC: slices as stored, resized to 224×224, the centre 192×192.
+The paper does not say how intensities are scaled; ours are as for all MR images.
+"""
 
-    The paper does not say how intensities are scaled; ours are as for all MR images.
-    """
-    return Recipe(
-        name="acdc",
-        orientation="stored",
-        size=(None, 224, 224),
-        crop=(None, 192, 192),
-        intensity=(MR_INTENSITY,),
-    )
+FLARE = Recipe(
+    name="flare",
+    orientation="canonical",
+    spacing=(8.0, 2.0, 2.0),
+    crop=(30, 192, 192),
+    intensity=(Intensity(method="window", low=-160, high=240),),
+)
+"""The paper's for FLARE: a common spacing, the centre 192 x 192 x 30, abdominal CT window.
 
-
-def flare_recipe() -> Recipe:
-    """The paper's for FLARE: a common spacing, the centre 192×192×30, abdominal CT window.
-
-    The paper does not print its spacing. At 2×2×8 mm the crop covers 384×384×240 mm: a whole abdomen.
-    """
-    return Recipe(
-        name="flare",
-        orientation="canonical",
-        spacing=(8.0, 2.0, 2.0),
-        crop=(30, 192, 192),
-        intensity=(Intensity(method="window", low=-160, high=240),),
-    )
+The paper does not print its spacing. At 2 x 2 x 8 mm the crop covers 384 x 384 x 240 mm: a whole abdomen.
+"""
 
 
-def spacing_recipe(
-    spacings: NDArray[np.float64],
-    intensity: tuple[Intensity, ...],
-    dims: Literal[2, 3] = 3,
-    crop: tuple[int | None, int | None, int | None] = (None, None, None),
-) -> Recipe:
-    """The recipe for everything else: canonical orientation, the median spacing of the data set.
+def spacing_recipe(spacings: NDArray[np.float64], intensity: tuple[Intensity, ...], dims: Dims = 3) -> Recipe:
+    """Return the recipe for everything else: canonical orientation, the median spacing of the data set.
 
     Slices are cut across the coarsest axis. With ``dims=2`` that axis is not resampled, for slices would mix.
 
@@ -61,7 +45,6 @@ def spacing_recipe(
         spacings: ``(N, 3)``, each image's spacing after orientation.
         intensity: One scaling a channel.
         dims: 2 for slices, 3 for volumes.
-        crop: As in ``Recipe``.
     """
     median = np.median(spacings, axis=0)
     # Isotropic up to rounding counts as isotropic: slices are then axial.
@@ -71,18 +54,14 @@ def spacing_recipe(
     return Recipe(
         name="spacing",
         orientation="canonical",
-        slice_axis=slice_axis,  # type: ignore[arg-type]
+        slice_axis=slice_axis,
         spacing=(depth if dims == 3 else None, height, width),
-        crop=crop,
         intensity=intensity,
     )
 
 
 def change_recipe(recipe: Recipe, changes: Mapping[str, object]) -> Recipe:
-    """The recipe with other constants, whose name then says so."""
+    """Return the recipe with other constants, and a name that says so."""
     if not changes:
         return recipe
-    try:
-        return Recipe.model_validate(recipe.model_dump() | {"name": f"{recipe.name} (changed)"} | dict(changes))
-    except ValidationError as error:
-        raise invalid("recipe", error) from error
+    return checked(Recipe, recipe.model_dump() | {"name": f"{recipe.name} (changed)"} | dict(changes), "recipe")

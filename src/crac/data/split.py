@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
-from pydantic import ConfigDict, ValidationError
 
 from crac.data.recipe import Strict
-from crac.errors import InputError, ProblemsError, invalid
-from crac.files import write_text
+from crac.data.records import Case
+from crac.errors import InputError, ProblemsError, check_number, checked
+from crac.files import read_json, write_text
 
 __all__ = ["Split"]
 
 PARTS = ("train", "validation", "test")
-
-
-class _Case(Protocol):
-    @property
-    def patient(self) -> str: ...
-    @property
-    def group(self) -> str | None: ...
 
 
 class Split(Strict):
@@ -35,19 +26,17 @@ class Split(Strict):
         test: Cases that are only evaluated.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     train: list[str]
     validation: list[str]
     test: list[str]
 
     @classmethod
-    def make(cls, cases: Mapping[str, _Case], seed: int = 0, shares: Sequence[float] = (0.7, 0.1, 0.2)) -> Split:
+    def make(cls, cases: Mapping[str, Case], seed: int = 0, shares: Sequence[float] = (0.7, 0.1, 0.2)) -> Split:
         """Divide the cases by patient, as close to ``shares`` as whole patients allow, in every group."""
         return cls._of(cases, _divide(_ordered(cases, seed), shares))
 
     @classmethod
-    def k_fold(cls, cases: Mapping[str, _Case], folds: int = 5, seed: int = 0) -> list[Split]:
+    def k_fold(cls, cases: Mapping[str, Case], folds: int = 5, seed: int = 0) -> list[Split]:
         """``folds`` splits whose test parts together hold every case once; an eighth of the rest validates."""
         patients = _ordered(cases, seed)
         if not 2 <= folds <= len(patients):
@@ -60,20 +49,15 @@ class Split(Strict):
         return splits
 
     @classmethod
-    def _of(cls, cases: Mapping[str, _Case], parts: Iterable[Iterable[str]]) -> Split:
+    def _of(cls, cases: Mapping[str, Case], parts: Iterable[Iterable[str]]) -> Split:
         train, validation, test = ([name for name in cases if cases[name].patient in set(part)] for part in parts)
         return cls(train=train, validation=validation, test=test)
 
     @classmethod
-    def load(cls, path: str | Path, cases: Mapping[str, _Case] | None = None) -> Split:
+    def load(cls, path: str | Path, cases: Mapping[str, Case] | None = None) -> Split:
         """Read a split file; given the cases of a store, check that it fits them."""
         path = Path(path)
-        try:
-            split = cls.model_validate(json.loads(path.read_text(encoding="utf-8")))
-        except ValidationError as error:
-            raise invalid(f"{path} is not a split file", error) from error
-        except (OSError, ValueError, RecursionError) as error:
-            raise InputError(f"{path} cannot be read as a split file: {error}") from error
+        split = checked(cls, read_json(path), f"{path} is not a split file")
         if cases is not None:
             split.check(cases, str(path))
         return split
@@ -82,7 +66,7 @@ class Split(Strict):
         """Write the split as JSON."""
         write_text(Path(path), self.model_dump_json(indent=2) + "\n")
 
-    def check(self, cases: Mapping[str, _Case], subject: str = "split") -> None:
+    def check(self, cases: Mapping[str, Case], subject: str = "split") -> None:
         """Refuse unknown cases, cases named twice, and patients that appear in two parts."""
         problems = []
         part_of: dict[str, str] = {}
@@ -102,13 +86,12 @@ class Split(Strict):
             raise ProblemsError(subject, problems)
 
 
-def _ordered(cases: Mapping[str, _Case], seed: int) -> list[str]:
+def _ordered(cases: Mapping[str, Case], seed: int) -> list[str]:
     """Patients, shuffled within their group, one group after the other."""
     groups: dict[str, set[str]] = {}
     for case in cases.values():
         groups.setdefault(case.group or "", set()).add(case.patient)
-    if seed < 0:
-        raise InputError(f"seed must be at least 0; got {seed}")
+    check_number("seed", seed, least=0, whole=True)
     generator = np.random.default_rng(seed)
     ordered: dict[str, None] = {}
     for group in sorted(groups):

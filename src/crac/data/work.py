@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from crac.data.inspection import Inspection, read_case, to_classes
 from crac.data.nifti import write
 from crac.data.recipe import Recipe
+from crac.data.records import FILES, IMAGE, LABEL, ORIGINAL_LABEL, Case, FileRecord
 from crac.data.sources import RawCase
-from crac.data.store import FILES, IMAGE, LABEL, ORIGINAL_LABEL, Case, FileRecord
 from crac.files import sha256, write_text
 
 __all__ = ["FINGERPRINT", "RECORDS", "prepare_case"]

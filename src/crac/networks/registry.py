@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from crac.errors import InputError, one_of
+from crac.errors import check_number, one_of
 from crac.networks.frame import Framed
 from crac.networks.nnunet import build_nnunet
 from crac.networks.unet import build_unet
@@ -34,6 +34,5 @@ def build_network(backbone: str, channels: int, num_classes: int, dims: int = 2,
         raise one_of("backbone", backbone, BACKBONES)
     if dims not in (2, 3):
         raise one_of("dims", dims, (2, 3))
-    if width < 1:
-        raise InputError(f"width must be a whole number of at least 1; got {width!r}")
+    check_number("width", width, least=1, whole=True)
     return BACKBONES[backbone](channels, num_classes, dims, width)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from crac.errors import InputError, invalid, one_of
 from crac.losses import METHODS
@@ -17,78 +17,68 @@ __all__ = ["TrainConfig"]
 
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class TrainConfig(BaseModel):
-    """Settings of a training; the defaults are the paper's.
-
-    Args:
-        data: Prepared store (``crac prepare``).
-        method: Loss, one of :data:`crac.METHODS`.
-        method_options: Keywords of the loss.
-        backbone: Network, one of :data:`crac.networks.BACKBONES`.
-        width: Filters of the network's first level.
-        dims: 2 for slices, 3 for patches of volumes; by default what the store is meant for.
-        patch_size: Sides of random patches, ``dims`` numbers; whole slices or volumes by default.
-        epochs: Passes over the training set, each followed by validation and the outer step.
-        batch_size: Images of one step, over all devices together.
-        learning_rate: Of Adam.
-        late_learning_rate: Of Adam in the later part of the training.
-        late_from: Where the later part begins, as a share of the epochs.
-        seed: Of the initial weights and of every random draw.
-        split: Split file; by default one is drawn with ``split_seed``.
-        split_seed: Of the 70/10/20 split by patient.
-        augment: Flip, rotate, scale and shift intensities of the training images.
-        precision: ``fp32``, ``tf32`` (fast matrix units), ``bf16`` or ``fp16`` (mixed, with loss scaling).
-        channels_last: Store images with their channels innermost, which GPUs prefer; no effect on the CPU.
-        compile: Let ``torch.compile`` optimise the network.
-        cuda_graph: Record the training step once and replay it, which frees it from the CPU's pace; one GPU, not fp16.
-        cache: Where the training set lives: ``mmap`` (disk), ``memory`` or ``device``.
-        deterministic: Same result to the last bit on every run (on the CPU; on a GPU as far as it can).
-        accelerator: ``auto``, ``cpu`` or ``cuda``.
-        devices: Processes on each node, one a device.
-        nodes: Machines.
-        save_every: Epochs between checkpoints to go on from; the best one is always kept.
-        pictures: Write TensorBoard files and draw the multipliers.
-        mlflow: Log to MLflow as well.
-    """
+    """Settings of a training; the defaults are the paper's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    data: Path
-    method: str = "crac"
-    method_options: dict[str, Any] = Field(default_factory=dict)
-    backbone: str = "unet"
-    width: Positive = 32
-    dims: Literal[2, 3] | None = None
-    patch_size: tuple[Positive, ...] | None = None
-    epochs: Positive = 100
-    batch_size: Positive = 16
-    learning_rate: Rate = 1e-3
-    late_learning_rate: Rate = 1e-4
-    late_from: Annotated[float, Field(ge=0, le=1)] = 0.5
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    split: Path | None = None
-    split_seed: Annotated[int, Field(ge=0)] = 0
-    augment: bool = False
-    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
-    channels_last: bool = False
-    compile: bool = False
-    cuda_graph: bool = False
-    cache: Literal["mmap", "memory", "device"] = "memory"
-    deterministic: bool = False
-    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
-    devices: Positive = 1
-    nodes: Positive = 1
-    save_every: Positive = 1
-    pictures: bool = True
-    mlflow: bool = False
+    data: Path = Field(description="prepared store (crac prepare)")
+    method: str = Field("crac", description=f"loss, one of {', '.join(METHODS)}")
+    method_options: dict[str, Any] = Field(default_factory=dict, description="keywords of the loss, e.g. alpha=0.2")
+    backbone: str = Field("unet", description=f"network, one of {', '.join(BACKBONES)}")
+    width: Positive = Field(32, description="filters of the network's first level")
+    dims: Literal[2, 3] | None = Field(
+        None, description="2 for slices, 3 for patches of volumes; by default what the store is meant for"
+    )
+    patch_size: tuple[Positive, ...] | None = Field(
+        None, description="sides of random patches, one number a dimension; by default whole slices or volumes"
+    )
+    epochs: Positive = Field(
+        100, description="passes over the training set, each followed by validation and the outer step"
+    )
+    batch_size: Positive = Field(16, description="images of one step, over all devices together")
+    learning_rate: Rate = Field(1e-3, description="learning rate of Adam")
+    late_learning_rate: Rate = Field(1e-4, description="learning rate of Adam in the later part of the training")
+    late_from: Share = Field(0.5, description="where the later part begins, as a share of the epochs")
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
+        0, description="seed of the initial weights and of every random draw"
+    )
+    split: Path | None = Field(None, description="split file; by default a split is drawn with the split seed")
+    split_seed: Annotated[int, Field(ge=0)] = Field(0, description="seed of the 70/10/20 split by patient")
+    augment: bool = Field(False, description="flip, rotate, scale and shift intensities of the training images")
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = Field(
+        "fp32", description="tf32 uses fast matrix units, bf16 and fp16 are mixed precision, fp16 with loss scaling"
+    )
+    channels_last: bool = Field(
+        False, description="lay images out with their channels innermost, which GPUs prefer; no effect on the CPU"
+    )
+    compile: bool = Field(False, description="let torch.compile optimise the network")
+    cuda_graph: bool = Field(
+        False,
+        description="record the training step once and replay it, freed from the CPU's pace; one GPU, not fp16",
+    )
+    cache: Literal["mmap", "memory", "device"] = Field(
+        "memory", description="where the training set lives: on disk (mmap), in memory or on the device"
+    )
+    deterministic: bool = Field(
+        False, description="the same result to the last bit on every run (on the CPU; on a GPU as far as it can)"
+    )
+    accelerator: Literal["auto", "cpu", "cuda"] = Field("auto", description="kind of device; auto takes a GPU if any")
+    devices: Positive = Field(1, description="processes on each node, one a device")
+    nodes: Positive = Field(1, description="number of machines")
+    save_every: Positive = Field(1, description="epochs between checkpoints to go on from; the best one is always kept")
+    pictures: bool = Field(True, description="write TensorBoard files and draw the multipliers")
+    mlflow: bool = Field(False, description="log to MLflow as well")
 
-    @field_validator("method")
+    @field_validator("method", "backbone")
     @classmethod
-    def _known_method(cls, value: str) -> str:
-        if value not in METHODS:
-            raise one_of("method", value, METHODS)
+    def _known(cls, value: str, info: ValidationInfo) -> str:
+        known = METHODS if info.field_name == "method" else BACKBONES
+        if value not in known:
+            raise one_of(str(info.field_name), value, known)
         return value
 
     @field_validator("method_options")
@@ -96,13 +86,6 @@ class TrainConfig(BaseModel):
     def _free_options(cls, value: dict[str, Any]) -> dict[str, Any]:
         if decided := sorted({"name", "num_classes"} & value.keys()):
             raise InputError(f"method_options must not hold {decided[0]!r}, which the method and the store decide")
-        return value
-
-    @field_validator("backbone")
-    @classmethod
-    def _known_backbone(cls, value: str) -> str:
-        if value not in BACKBONES:
-            raise one_of("backbone", value, BACKBONES)
         return value
 
     @classmethod

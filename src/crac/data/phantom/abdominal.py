@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from crac.data.phantom.imaging import Array, ellipsoid, render, smooth_noise, waver, write_note, write_volume
-from crac.errors import InputError
+from crac.data.phantom.imaging import Array, Pair, ellipsoid, render, smooth_noise, start, waver, write_volume
 
 __all__ = ["abdominal"]
 
@@ -46,12 +45,7 @@ ORGANS = (
 
 
 def abdominal(
-    folder: str | Path,
-    patients: int = 10,
-    seed: int = 0,
-    size: int = 96,
-    slices: int = 30,
-    waver_mm: float = 2.5,
+    folder: str | Path, patients: int = 10, seed: int = 0, size: int = 96, slices: int = 30, waver_mm: float = 2.5
 ) -> Path:
     """Write abdominal volumes in FLARE21's layout, ``TrainingImg`` and ``TrainingMask``.
 
@@ -66,12 +60,7 @@ def abdominal(
     Returns:
         The folder.
     """
-    if patients < 1 or size < 32 or slices < 4:
-        raise InputError(
-            f"a phantom needs at least 1 patient, size 32 and 4 slices; got {patients}, {size} and {slices}"
-        )
-    folder = Path(folder)
-    write_note(folder, seed)
+    folder = start(folder, seed, patients, size, slices, fewest=4)
     for number in range(patients):
         generator = np.random.default_rng((seed, number))
         depth = slices + int(generator.integers(-2, 3)) if slices >= 8 else slices
@@ -84,7 +73,7 @@ def abdominal(
 
 def _patient(
     generator: np.random.Generator, shape: tuple[int, int, int], spacing: tuple[float, ...], waver_mm: float
-) -> tuple[np.ndarray[tuple[int, int, int], np.dtype[np.int16]], np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]]:
+) -> Pair:
     depth, height, width = shape
     organs = [
         Organ(

@@ -9,21 +9,28 @@ import numpy as np
 
 from crac.data.phantom.imaging import (
     Array,
+    Pair,
     bias_field,
     ellipsoid,
     render,
     rician,
     smooth_noise,
+    start,
     waver,
-    write_note,
     write_volume,
 )
-from crac.errors import InputError
 from crac.files import write_text
 
 __all__ = ["cardiac"]
 
-GROUPS = ("DCM", "HCM", "MINF", "NOR", "RV")
+GROUPS = {
+    "DCM": (31, 8, 22, 0.12),
+    "HCM": (21, 14, 19, 0.45),
+    "MINF": (27, 9, 20, 0.2),
+    "NOR": (24, 9, 20, 0.35),
+    "RV": (23, 9, 28, 0.32),
+}
+"""Group -> millimetres of the left cavity, its wall and the right ventricle, and how far the heart shortens."""
 RIGHT, MUSCLE, LEFT = 1, 2, 3
 
 
@@ -60,12 +67,7 @@ class Heart:
 
 
 def cardiac(
-    folder: str | Path,
-    patients: int = 20,
-    seed: int = 0,
-    size: int = 128,
-    slices: int = 8,
-    waver_mm: float = 1.5,
+    folder: str | Path, patients: int = 20, seed: int = 0, size: int = 128, slices: int = 8, waver_mm: float = 1.5
 ) -> Path:
     """Write short-axis cardiac volumes in ACDC's layout.
 
@@ -83,28 +85,22 @@ def cardiac(
     Returns:
         The folder.
     """
-    if patients < 1 or size < 32 or slices < 2:
-        raise InputError(
-            f"a phantom needs at least 1 patient, size 32 and 2 slices; got {patients}, {size} and {slices}"
-        )
-    folder = Path(folder)
-    write_note(folder, seed)
+    folder = start(folder, seed, patients, size, slices, fewest=2)
     for number in range(1, patients + 1):
-        _write_patient(
-            folder / f"patient{number:03d}", np.random.default_rng((seed, number)), number, size, slices, waver_mm
-        )
+        generator = np.random.default_rng((seed, number))
+        _write_patient(folder / f"patient{number:03d}", generator, number, size, slices, waver_mm)
     return folder
 
 
 def _write_patient(
     folder: Path, generator: np.random.Generator, number: int, size: int, slices: int, waver_mm: float
 ) -> None:
-    group = GROUPS[(number - 1) % len(GROUPS)]
+    group = list(GROUPS)[(number - 1) % len(GROUPS)]
     height, width = (size + 8 * int(step) for step in generator.integers(-1, 2, 2))
     depth = max(2, slices + int(generator.integers(-1, 2)))
     spacing = (10.0, *[float(np.round(180 / size * generator.uniform(0.93, 1.07), 4))] * 2)
     diastole = _heart(generator, group)
-    shortening = {"DCM": 0.12, "HCM": 0.45, "MINF": 0.2, "NOR": 0.35, "RV": 0.32}[group] * generator.uniform(0.85, 1.15)
+    shortening = GROUPS[group][3] * generator.uniform(0.85, 1.15)
     systole = replace(
         diastole,
         cavity=diastole.cavity * (1 - shortening),
@@ -124,13 +120,7 @@ def _write_patient(
 
 def _heart(generator: np.random.Generator, group: str) -> Heart:
     vary = generator.uniform(0.88, 1.12, 4)
-    cavity, wall, right = {
-        "DCM": (31, 8, 22),
-        "HCM": (21, 14, 19),
-        "MINF": (27, 9, 20),
-        "NOR": (24, 9, 20),
-        "RV": (23, 9, 28),
-    }[group]
+    cavity, wall, right, _ = GROUPS[group]
     ripple = np.stack([generator.uniform(0, 0.035, 3), generator.uniform(0, 2 * np.pi, 3)])
     return Heart(
         cavity=cavity * vary[0],
@@ -150,7 +140,7 @@ def _frame(
     pixel: float,
     centre: Array,
     waver_mm: float,
-) -> tuple[np.ndarray[tuple[int, int, int], np.dtype[np.int16]], np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]]:
+) -> Pair:
     depth, height, width = shape
     middle = (height / 2 + centre[0] / pixel, width / 2 + centre[1] / pixel)
     blood, muscle = generator.uniform(0.75, 0.95), generator.uniform(0.28, 0.42)

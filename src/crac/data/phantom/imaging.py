@@ -10,23 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crac.data.sources.source import PHANTOM_NOTE
-from crac.errors import InputError
-from crac.files import write_text
+from crac.errors import check_number
+from crac.files import write_text, writing
 
 __all__ = [
-    "SUPERSAMPLING",
     "Array",
+    "Pair",
     "bias_field",
     "ellipsoid",
     "render",
     "rician",
     "smooth_noise",
+    "start",
     "waver",
-    "write_note",
     "write_volume",
 ]
 
 Array = NDArray[np.float64]
+Pair = tuple[NDArray[np.int16], NDArray[np.uint8]]
+"""Image and label of one volume, each ``(D, H, W)``."""
 SUPERSAMPLING = 2
 """Sub-voxels along H and W: edges then cut through voxels, which take a mixture of both tissues."""
 
@@ -86,13 +88,15 @@ def ellipsoid(points: Sequence[Array], centre: Sequence[float], radii: Sequence[
     return np.sqrt(sum((offset / radius) ** 2 for offset, radius in zip(offsets, radii, strict=True)))
 
 
-def write_note(folder: Path, seed: int) -> None:
-    """Say in the folder itself that nobody in it exists."""
-    try:
+def start(folder: str | Path, seed: int, patients: int, size: int, slices: int, fewest: int) -> Path:
+    """Check the numbers that a phantom is asked for, and make its folder with a note that nobody in it exists."""
+    for name, value, least in (("patients", patients, 1), ("size", size, 32), ("slices", slices, fewest)):
+        check_number(name, value, least=least, whole=True)
+    folder = Path(folder)
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written: {error.strerror or error}") from error
     write_text(folder / PHANTOM_NOTE, f"Made-up patients, written by crac.data.phantom with seed {seed}.\n")
+    return folder
 
 
 def write_volume(path: Path, array: NDArray[np.int16] | NDArray[np.uint8], spacing: Sequence[float]) -> None:
@@ -105,8 +109,6 @@ def write_volume(path: Path, array: NDArray[np.int16] | NDArray[np.uint8], spaci
     """
     depth, height, width = spacing
     affine = np.diag([-width, -height, depth, 1.0])
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         nib.Nifti1Image(array.T, affine).to_filename(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error

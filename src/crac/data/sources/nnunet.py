@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from crac.data.nifti import ENDINGS, stem
 from crac.data.sources.source import RawCase, Source, case_name, check_folder, volumes, wrong_layout
 from crac.errors import InputError
+from crac.files import read_json
 
 __all__ = ["pair_files", "read_nnunet"]
 
@@ -19,10 +19,7 @@ def read_nnunet(folder: Path) -> Source:
     path = folder / "dataset.json"
     if not path.is_file():
         raise wrong_layout(folder, "nnU-Net's layout, dataset.json, imagesTr and labelsTr")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read as JSON: {error}") from error
+    content = read_json(path)
     if not isinstance(content, dict):
         raise InputError(f"{path} must hold a JSON object; got {type(content).__name__}")
     channels = content.get("channel_names", content.get("modality"))

@@ -1,0 +1,74 @@
+"""Options of a command from the fields of a pydantic model, which alone says their types, defaults and meaning."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+
+from crac.errors import InputError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+__all__ = ["add_settings", "flag", "given_settings"]
+
+FORMS: dict[Any, dict[str, Any]] = {
+    bool: {"action": argparse.BooleanOptionalAction},
+    int: {"metavar": "N"},
+    float: {"metavar": "X"},
+    str: {"metavar": "NAME"},
+    Path: {"metavar": "PATH"},
+    tuple: {"nargs": "+", "metavar": "N"},
+    dict: {"nargs": "+", "metavar": "NAME=VALUE"},
+}
+"""How argparse reads a type; numbers stay text, which the model checks with a better message."""
+
+
+def flag(name: str) -> str:
+    """Return the option of a field, e.g. ``--batch-size`` of ``batch_size``."""
+    return f"--{name.replace('_', '-')}"
+
+
+def add_settings(parser: argparse.ArgumentParser, model: type[BaseModel]) -> None:
+    """Add one option a field; what is not given stays out of the result, so that other sources can decide it."""
+    for name, field in model.model_fields.items():
+        parser.add_argument(flag(name), default=argparse.SUPPRESS, help=_help(field), **_form(field.annotation))
+
+
+def given_settings(args: argparse.Namespace, model: type[BaseModel]) -> dict[str, Any]:
+    """Return the fields given on the command line, as the model reads them."""
+    given = {name: value for name, value in vars(args).items() if name in model.model_fields}
+    pairs = [name for name in given if get_origin(model.model_fields[name].annotation) is dict]
+    return given | {name: dict(_pair(flag(name), text) for text in given[name]) for name in pairs}
+
+
+def _help(field: FieldInfo) -> str:
+    default = field.default if field.default_factory is None else None
+    shown = {True: "yes", False: "no"}[default] if isinstance(default, bool) else default
+    text = (field.description or "").replace("%", "%%")
+    return text if default is None or field.is_required() else f"{text} (default: {shown})"
+
+
+def _form(annotation: Any) -> dict[str, Any]:
+    if get_origin(annotation) in (Union, UnionType):
+        annotation = next(one for one in get_args(annotation) if one is not NoneType)
+    kind = get_origin(annotation) or annotation
+    if kind is Literal:
+        choices = get_args(annotation)
+        return {"choices": choices, "type": type(choices[0])}
+    return FORMS[kind]
+
+
+def _pair(option: str, text: str) -> tuple[str, Any]:
+    import yaml
+
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise InputError(f"{option} must be NAME=VALUE; got {text!r}")
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise InputError(f"{option}: the value of {name} cannot be read; got {value!r}") from None
