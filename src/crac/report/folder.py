@@ -7,9 +7,8 @@ import io
 from pathlib import Path
 
 from crac._version import __version__
-from crac.errors import InputError
 from crac.evaluation import Evaluation
-from crac.files import replacing, write_json, write_text
+from crac.files import replacing, write_json, write_text, writing
 from crac.palette import pyplot
 from crac.report import plots
 
@@ -32,10 +31,8 @@ def write_report(evaluation: Evaluation, folder: Path, source: dict[str, str] | 
     writer.writeheader()
     writer.writerows(evaluation.rows)
     summary = {"crac": __version__} | ({"source": source} if source else {}) | evaluation.summary()
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written: {error.strerror or error}") from error
     write_text(folder / "per_volume.csv", rows.getvalue())
     write_json(folder / "summary.json", summary)
     return [folder / "per_volume.csv", folder / "summary.json", *_write_plots(evaluation, folder)]

@@ -36,7 +36,7 @@ def print_table(evaluation: Evaluation) -> None:
     protocol = evaluation.protocol
     console = require("rich.console").Console(highlight=False)
     shown = require("rich.table").Table(
-        title=f"{len(evaluation.rows)} volumes, {protocol.bins} bins", title_justify="left"
+        title=f"{len(evaluation.rows)} volumes, protocol: {protocol.name}", title_justify="left"
     )
     for heading, justify in (("measure [mask]", "left"), ("per volume", "right"), ("sd", "right"), ("pooled", "right")):
         shown.add_column(require("rich.text").Text(heading), justify=justify)
@@ -49,7 +49,8 @@ def print_table(evaluation: Evaluation) -> None:
         shown.add_row(*(require("rich.text").Text(part) for part in line))
     console.print(shown)
     console.print(
-        f"distances where a class is absent: {protocol.empty}; gap: confidence - accuracy, above 0 is overconfident",
+        f"{protocol.bins} bins; inner, outer and band: in the {protocol.regions}; distances where a class is absent: "
+        f"{protocol.empty}; gap: confidence - accuracy, above 0 is overconfident",
         markup=False,
     )
 
