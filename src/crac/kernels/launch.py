@@ -13,53 +13,54 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from crac.kernels.census import census
+from crac.kernels.labels import count_labels
 from crac.kernels.loss import fused_loss
 from crac.kernels.observe import fused_sums
 from crac.kernels.setting import Constants, Setting
 from crac.kernels.start import Grid, Plan, current_stream, start
 
-__all__ = ["Surveyed", "evaluate", "sums", "survey"]
+__all__ = ["PreparedLabels", "evaluate", "prepare_labels", "sums"]
 
 TILE = 512
 """Pixels of a tile: four for each thread of the four warps, so that ``float32`` moves in 16-byte pieces."""
 WARPS = 4
 WIDTHS = (128, 64, 32)
 FEW_PROGRAMS = 4096
-"""Up to this many, the last of them adds up what all found: another kernel would take longer to start."""
-CENSUS_PROGRAMS = 512
-CENSUS_BLOCK = 1024
+"""Up to this many, the last of them adds up the others' sums: another kernel would take longer to start."""
+COUNT_PROGRAMS = 512
+COUNT_BLOCK = 1024
 NARROW_FROM = 1 << 21
 """From this many pixels on, wider labels are first narrowed to a byte: a patch is read nine times, from the cache."""
 
 
-class Surveyed(NamedTuple):
-    """Labels as the kernels read them, the label they ignore, and the tallies of ``census`` if there are any."""
+class PreparedLabels(NamedTuple):
+    """Labels as the kernels read them, the label they ignore, and the totals of ``count_labels`` if there are any."""
 
     labels: Tensor
     ignored: int
-    tallies: Tensor | None
+    totals: Tensor | None
 
 
-def survey(labels: Tensor, classes: int, setting: Setting) -> Surveyed:
-    """Count and narrow the labels where that pays or is needed; otherwise hand them on as they are."""
-    counted = setting.ignore_index is not None or (setting.class_weights is not None and setting.rings is None)
+def prepare_labels(labels: Tensor, classes: int, setting: Setting) -> PreparedLabels:
+    """Count and narrow the labels where that pays or is needed; otherwise return them as they are."""
+    weighted = setting.fit and setting.class_weights is not None and setting.rings is None
+    counted = weighted or setting.ignore_index is not None
     narrow = labels.element_size() > 1 and labels.numel() >= NARROW_FROM
     ignored = -1 if setting.ignore_index is None else setting.ignore_index
     if not (counted or narrow):
-        return Surveyed(labels, ignored, None)
-    tallies = torch.empty((2, CENSUS_PROGRAMS), device=labels.device) if counted else None
+        return PreparedLabels(labels, ignored, None)
+    totals = torch.empty((2, COUNT_PROGRAMS), device=labels.device) if counted else None
     codes = torch.empty(labels.shape, dtype=torch.uint8, device=labels.device) if narrow else None
-    plan = _plan_census(
-        labels.shape, labels.stride(), classes, ignored, setting.ignore_index is not None, CENSUS_PROGRAMS
+    plan = _plan_count(
+        labels.shape, labels.stride(), classes, ignored, setting.ignore_index is not None, COUNT_PROGRAMS
     )
     with _on(labels):
-        start(census, plan, (labels, codes, setting.class_weights, tallies))
-    return Surveyed(labels, ignored, tallies) if codes is None else Surveyed(codes, 254, tallies)
+        start(count_labels, plan, (labels, codes, setting.class_weights, totals))
+    return PreparedLabels(labels, ignored, totals) if codes is None else PreparedLabels(codes, 254, totals)
 
 
 @lru_cache(maxsize=1024)
-def _plan_census(
+def _plan_count(
     shape: torch.Size, strides: tuple[int, ...], classes: int, ignored: int, ignore: bool, programs: int
 ) -> Plan:
     dense = list(accumulate(reversed(shape[1:]), mul, initial=1))[::-1]
@@ -71,14 +72,14 @@ def _plan_census(
             "IGNORE": ignore,
             "CONTIGUOUS": list(strides) == dense,
             "PROGRAMS": programs,
-            "BLOCK": CENSUS_BLOCK,
+            "BLOCK": COUNT_BLOCK,
         },
     )
 
 
 def evaluate(
     logits: Tensor,
-    surveyed: Surveyed,
+    prepared: PreparedLabels,
     setting: Setting,
     *,
     value: bool = False,
@@ -86,18 +87,18 @@ def evaluate(
     upstream: Tensor | None = None,
     skip_unit: bool = False,
 ) -> Tensor | None:
-    """Launch the fused loss.
+    """Launch the fused loss; returns its value if that is wanted.
 
     Args:
         logits: ``(B, K, *S)``.
-        surveyed: From :func:`survey`.
+        prepared: From :func:`prepare_labels`.
         setting: Which loss.
         value: Whether to return the loss.
         gradient: Where the gradient goes, in the shape of ``logits``; ``None`` for no gradient.
         upstream: Scalar that multiplies the gradient, ``None`` for 1.
         skip_unit: ``gradient`` holds the gradient for 1 already; write another only if ``upstream`` is not 1.
     """
-    labels, ignored, tallies = surveyed
+    labels, ignored, totals = prepared
     plan = _plan_loss(
         logits.shape,
         logits.stride(),
@@ -106,7 +107,7 @@ def evaluate(
         setting.number_of_regions,
         setting.constants,
         ignored,
-        0 if tallies is None else tallies.shape[1],
+        0 if totals is None else totals.shape[1],
         skip_unit,
     )
     partials = torch.empty(plan.programs, device=logits.device) if value else None
@@ -120,7 +121,7 @@ def evaluate(
         setting.lambda_,
         setting.scales,
         setting.class_weights,
-        tallies,
+        totals,
         upstream,
         partials,
         counter,
@@ -133,9 +134,9 @@ def evaluate(
 
 
 def _counter(tensor: Tensor) -> Tensor | None:
-    """A zero that kernels of the current stream count up from and leave at zero.
+    """Return a zero that kernels of the current stream count up from and leave at zero.
 
-    None while a CUDA graph is recorded: its replays may run beside other streams.
+    It is ``None`` while a CUDA graph is recorded: replays may run beside other streams.
     """
     if not tensor.is_cuda:
         return _counter_of(tensor.device, 0)
@@ -158,11 +159,11 @@ def _plan_loss(
     regions: int,
     constants: Constants,
     ignored: int,
-    tallies: int,
+    totals: int,
     skip_unit: bool,
 ) -> Plan:
     batch, classes, *size = shape
-    share = 1.0 if tallies else 1.0 / (batch * prod(size))
+    share = 1.0 if totals else 1.0 / (batch * prod(size))
     grid, options = _tiles(shape, regions, constants)
     return Plan(
         grid,
@@ -177,12 +178,18 @@ def _plan_loss(
             *(constants.rings or (0.0, 0.0, 0.0, 0.0)),
             ignored,
         ),
-        {"SOFT": constants.rings is not None, "SKIP_UNIT": skip_unit, "TALLIES": tallies, **options},
+        {
+            "FIT": constants.fit,
+            "SOFT": constants.rings is not None,
+            "SKIP_UNIT": skip_unit,
+            "TOTALS": totals,
+            **options,
+        },
     )
 
 
 def sums(logits: Tensor, labels: Tensor, setting: Setting) -> tuple[Tensor, Tensor]:
-    """Sums of constraint and derivative ``(2, R, K)`` and pixel counts ``(R,)`` of each region, ``float64``."""
+    """Return sums of constraint and derivative ``(2, R, K)`` and pixel counts ``(R,)`` of each region, ``float64``."""
     assert setting.rho is not None
     regions, classes = setting.rho.shape
     plan = _plan_sums(logits.shape, logits.stride(), labels.stride(), regions, setting.constants)
@@ -209,7 +216,7 @@ def _plan_sums(
 
 
 def _tiles(shape: torch.Size, regions: int, constants: Constants) -> tuple[Grid, dict[str, Any]]:
-    """The grid of a launch, and its compile-time constants."""
+    """Return the grid of a launch, and its compile-time constants."""
     batch, classes, *size = shape
     depth, height, width = _extent(size)
     solid = len(size) == 3
@@ -240,18 +247,18 @@ def _tiles(shape: torch.Size, regions: int, constants: Constants) -> tuple[Grid,
 
 
 def _extent(size: Iterable[int]) -> tuple[int, int, int]:
-    """Depth, height, width."""
+    """Return depth, height and width; an image is a volume of depth 1."""
     size = tuple(size)
     return (1, *size) if len(size) == 2 else size  # type: ignore[return-value]
 
 
 def _with_depth(strides: tuple[int, ...], leading: int) -> tuple[int, ...]:
-    """Strides with one for the depth, which a 2-D image does not have."""
+    """Return strides with one for the depth, which a 2-D image does not have."""
     return strides if len(strides) == leading + 3 else (*strides[:leading], 0, *strides[leading:])
 
 
 def _on(tensor: Tensor) -> AbstractContextManager[Any]:
-    """Triton launches on the current device, which need not be the tensor's."""
+    """Make the tensor's device the current one, on which Triton launches."""
     if tensor.is_cuda and tensor.get_device() != torch.cuda.current_device():
         return torch.cuda.device(tensor.device)
     return nullcontext()

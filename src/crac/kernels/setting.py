@@ -13,6 +13,7 @@ class Constants(NamedTuple):
     """The part of a :class:`Setting` that is no tensor, as a key."""
 
     rings: tuple[float, ...] | None
+    fit: bool
     penalty: str
     weight: float
     tolerance: float
@@ -32,7 +33,9 @@ class Setting(NamedTuple):
         regions: ``uint8`` region map ``(B, *S)``, or ``None``: inner and outer by the patch itself.
         rings: Weights of a patch's labels in the target by squared distance from the centre, 0 to 3; ``None`` for
             the pixel's own label.
-        penalty: A name of :data:`crac.functional.PENALTIES`, ``"distance"`` for the constraint itself, or ``"none"``.
+        fit: Whether the fitting term is part of the loss.
+        penalty: A name of :data:`crac.functional.PENALTIES`, ``"distance"`` for the constraint itself, or ``"none"``:
+            the loss is the fitting term alone.
         weight: Factor of the penalty's mean over pixels and classes.
         tolerance: Distance to the target that is free.
         radius: Radius of the patch.
@@ -46,6 +49,7 @@ class Setting(NamedTuple):
     class_weights: Tensor | None = None
     regions: Tensor | None = None
     rings: list[float] | None = None
+    fit: bool = True
     penalty: str = "none"
     weight: float = 1.0
     tolerance: float = 0.0
@@ -55,10 +59,10 @@ class Setting(NamedTuple):
 
     @property
     def constants(self) -> Constants:
-        """All but the tensors."""
+        """Return all but the tensors."""
         return Constants(None if self.rings is None else tuple(self.rings), *self[6:])
 
     @property
     def number_of_regions(self) -> int:
-        """``R``; 1 without multipliers."""
+        """Number of regions, ``R``; 1 without multipliers."""
         return 1 if self.rho is None else len(self.rho)

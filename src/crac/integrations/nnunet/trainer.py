@@ -12,7 +12,6 @@ from crac.errors import InputError, require
 from crac.integrations.nnunet.loss import CalibratedLoss, Fit
 from crac.integrations.nnunet.progress import add_panel
 from crac.losses import build_loss
-from crac.losses.multipliers import Multipliers
 
 require("nnunetv2")
 from nnunetv2.training.loss.deep_supervision import DeepSupervisionWrapper  # noqa: E402
@@ -54,7 +53,7 @@ class _CalibratedTrainer(nnUNetTrainer):  # type: ignore[misc]
         return CalibratedLoss(loss, calibration, loss.weight_factors[0] if deep else 1.0).to(self.device)
 
     def _adapt(self, loss: nn.Module, calibration: nn.Module) -> None:
-        """Room for a method that replaces a part of nnU-Net's ``DC_and_CE_loss`` rather than adding to it."""
+        """Change nnU-Net's ``DC_and_CE_loss``, for methods that replace a part of it rather than add to it."""
 
     def on_validation_epoch_start(self) -> None:
         super().on_validation_epoch_start()
@@ -81,7 +80,7 @@ class _CalibratedTrainer(nnUNetTrainer):  # type: ignore[misc]
             add_panel(Path(self.output_folder) / "progress.png", curves, "lambda")
 
     def save_checkpoint(self, filename: str) -> None:
-        """Beside what nnU-Net saves, the multipliers; whole or not at all."""
+        """Save the multipliers beside what nnU-Net saves, whole or not at all."""
         part = Path(f"{filename}.part")
         super().save_checkpoint(str(part))
         if self.local_rank == 0 and not self.disable_checkpointing:
@@ -103,17 +102,9 @@ class _CalibratedTrainer(nnUNetTrainer):  # type: ignore[misc]
         self.loss.calibration.load_state_dict(checkpoint["crac"]["loss"])
 
     def _multipliers(self) -> dict[str, dict[str, list[float]]]:
-        """Name -> region -> one value per class; empty for methods without multipliers."""
-        calibration = self.loss.calibration
-        if not isinstance(calibration, Multipliers):
-            return {}
-        regions = (
-            ["inner", "outer"] if calibration.regions == 2 else [f"region {i}" for i in range(calibration.regions)]
-        )
-        return {
-            name: dict(zip(regions, values.tolist(), strict=True))
-            for name, values in (("lambda", calibration.lambda_), ("rho", calibration.rho))
-        }
+        """Return name -> region -> one value per class; empty for methods without multipliers."""
+        multipliers = self.loss.calibration.multipliers
+        return {} if multipliers is None else multipliers.by_region()
 
     def _label_names(self) -> list[str]:
         labels = self.dataset_json["labels"]
