@@ -74,26 +74,21 @@ def _gradient(ctx: Any, upstream: Tensor) -> Tensor:
 
 _guarded_gradient = once_differentiable(_gradient)
 
-SETTING = (
+ARGUMENTS = (
+    "Tensor logits, Tensor labels, "
     "Tensor? rho, Tensor? lambda_, Tensor? scales, Tensor? class_weights, Tensor? regions, float[]? rings, bool fit, "
     "str penalty, float weight, float tolerance, int radius, bool replicate, int? ignore_index"
 )
-"""The fields of :class:`Setting` in the language of operators."""
+"""Of the operators: a batch, then the fields of :class:`Setting`."""
 
 
-@torch.library.custom_op(
-    "crac::fused_value", mutates_args=(), schema=f"(Tensor logits, Tensor labels, {SETTING}) -> Tensor"
-)
+@torch.library.custom_op("crac::fused_value", mutates_args=(), schema=f"({ARGUMENTS}) -> Tensor")
 def fused_value(logits: Tensor, labels: Tensor, *setting: Any) -> Tensor:
     """Return the loss alone; compiled programs compute the gradient in their backward graph."""
     return _value(logits, labels, Setting(*setting))
 
 
-@torch.library.custom_op(
-    "crac::fused_gradient",
-    mutates_args=(),
-    schema=f"(Tensor upstream, Tensor logits, Tensor labels, {SETTING}) -> Tensor",
-)
+@torch.library.custom_op("crac::fused_gradient", mutates_args=(), schema=f"(Tensor upstream, {ARGUMENTS}) -> Tensor")
 def fused_gradient(upstream: Tensor, logits: Tensor, labels: Tensor, *setting: Any) -> Tensor:
     """Return the gradient of :func:`fused_value` times ``upstream``."""
     chosen = Setting(*setting)

@@ -16,7 +16,7 @@ from torch import Tensor
 from crac.kernels.labels import count_labels
 from crac.kernels.loss import fused_loss
 from crac.kernels.observe import fused_sums
-from crac.kernels.setting import Constants, Setting
+from crac.kernels.setting import Setting
 from crac.kernels.start import Grid, Plan, current_stream, start
 
 __all__ = ["PreparedLabels", "evaluate", "prepare_labels", "sums"]
@@ -63,18 +63,10 @@ def prepare_labels(labels: Tensor, classes: int, setting: Setting) -> PreparedLa
 def _plan_count(
     shape: torch.Size, strides: tuple[int, ...], classes: int, ignored: int, ignore: bool, programs: int
 ) -> Plan:
-    dense = list(accumulate(reversed(shape[1:]), mul, initial=1))[::-1]
-    return Plan(
-        (programs, 1, 1),
-        (prod(shape), *_extent(shape[1:]), *_with_depth(strides, 1), ignored),
-        {
-            "K": classes,
-            "IGNORE": ignore,
-            "CONTIGUOUS": list(strides) == dense,
-            "PROGRAMS": programs,
-            "BLOCK": COUNT_BLOCK,
-        },
-    )
+    contiguous = list(strides) == list(accumulate(reversed(shape[1:]), mul, initial=1))[::-1]
+    constants = {"K": classes, "IGNORE": ignore, "CONTIGUOUS": contiguous, "PROGRAMS": programs, "BLOCK": COUNT_BLOCK}
+    numbers = (prod(shape), *_extent(shape[1:]), *_with_depth(strides, 1), ignored)
+    return Plan((programs, 1, 1), numbers, constants)
 
 
 def evaluate(
@@ -99,35 +91,16 @@ def evaluate(
         skip_unit: ``gradient`` holds the gradient for 1 already; write another only if ``upstream`` is not 1.
     """
     labels, ignored, totals = prepared
-    plan = _plan_loss(
-        logits.shape,
-        logits.stride(),
-        labels.stride(),
-        None if gradient is None else gradient.stride(),
-        setting.number_of_regions,
-        setting.constants,
-        ignored,
-        0 if totals is None else totals.shape[1],
-        skip_unit,
-    )
+    strides = (logits.stride(), labels.stride(), None if gradient is None else gradient.stride())
+    programs = 0 if totals is None else totals.shape[1]
+    plan = _plan_loss(logits.shape, strides, setting.number_of_regions, setting.constants, ignored, programs, skip_unit)
     partials = torch.empty(plan.programs, device=logits.device) if value else None
     counter = _counter(logits) if value and plan.programs <= FEW_PROGRAMS else None
     result = None if counter is None else torch.empty((), device=logits.device)
     tensors = (
-        logits,
-        labels,
-        setting.regions,
-        setting.rho,
-        setting.lambda_,
-        setting.scales,
-        setting.class_weights,
-        totals,
-        upstream,
-        partials,
-        counter,
-        result,
-        gradient,
-    )
+        logits, labels, setting.regions, setting.rho, setting.lambda_, setting.scales, setting.class_weights, totals,
+        upstream, partials, counter, result, gradient,
+    )  # fmt: skip
     with _on(logits):
         start(fused_loss, plan, tensors)
     return partials.sum() if partials is not None and result is None else result
@@ -153,28 +126,26 @@ def _counter_of(device: torch.device, stream: int) -> Tensor:
 @lru_cache(maxsize=1024)
 def _plan_loss(
     shape: torch.Size,
-    strides: tuple[int, ...],
-    label_strides: tuple[int, ...],
-    gradient_strides: tuple[int, ...] | None,
+    strides: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...] | None],
     regions: int,
-    constants: Constants,
+    constants: Setting,
     ignored: int,
     totals: int,
     skip_unit: bool,
 ) -> Plan:
+    """Plan a launch for logits of a shape, with the strides of logits, labels and gradient."""
     batch, classes, *size = shape
+    of_logits, of_labels, of_gradient = strides
     share = 1.0 if totals else 1.0 / (batch * prod(size))
     grid, options = _tiles(shape, regions, constants)
     return Plan(
         grid,
         (
             *_extent(size),
-            *_with_depth(strides, 2),
-            *_with_depth(label_strides, 1),
-            *(_with_depth(gradient_strides, 2) if gradient_strides is not None else (0, 0, 0, 0, 0)),
-            share,
-            share * constants.weight / classes,
-            constants.tolerance,
+            *_with_depth(of_logits, 2),
+            *_with_depth(of_labels, 1),
+            *((0, 0, 0, 0, 0) if of_gradient is None else _with_depth(of_gradient, 2)),
+            *(share, share * constants.weight / classes, constants.tolerance),
             *(constants.rings or (0.0, 0.0, 0.0, 0.0)),
             ignored,
         ),
@@ -203,11 +174,7 @@ def sums(logits: Tensor, labels: Tensor, setting: Setting) -> tuple[Tensor, Tens
 
 @lru_cache(maxsize=1024)
 def _plan_sums(
-    shape: torch.Size,
-    strides: tuple[int, ...],
-    label_strides: tuple[int, ...],
-    regions: int,
-    constants: Constants,
+    shape: torch.Size, strides: tuple[int, ...], label_strides: tuple[int, ...], regions: int, constants: Setting
 ) -> Plan:
     grid, options = _tiles(shape, regions, constants)
     ignored = -1 if constants.ignore_index is None else constants.ignore_index
@@ -215,7 +182,7 @@ def _plan_sums(
     return Plan(grid, (*numbers, constants.tolerance, ignored), options)
 
 
-def _tiles(shape: torch.Size, regions: int, constants: Constants) -> tuple[Grid, dict[str, Any]]:
+def _tiles(shape: torch.Size, regions: int, constants: Setting) -> tuple[Grid, dict[str, Any]]:
     """Return the grid of a launch, and its compile-time constants."""
     batch, classes, *size = shape
     depth, height, width = _extent(size)

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
 
-__all__ = ["Constants", "Setting"]
-
-
-class Constants(NamedTuple):
-    """The part of a :class:`Setting` that is no tensor, as a key."""
-
-    rings: tuple[float, ...] | None
-    fit: bool
-    penalty: str
-    weight: float
-    tolerance: float
-    radius: int
-    replicate: bool
-    ignore_index: int | None
+__all__ = ["Setting"]
 
 
 class Setting(NamedTuple):
@@ -48,7 +36,7 @@ class Setting(NamedTuple):
     scales: Tensor | None = None
     class_weights: Tensor | None = None
     regions: Tensor | None = None
-    rings: list[float] | None = None
+    rings: Sequence[float] | None = None
     fit: bool = True
     penalty: str = "none"
     weight: float = 1.0
@@ -58,9 +46,9 @@ class Setting(NamedTuple):
     ignore_index: int | None = None
 
     @property
-    def constants(self) -> Constants:
-        """Return all but the tensors."""
-        return Constants(None if self.rings is None else tuple(self.rings), *self[6:])
+    def constants(self) -> Setting:
+        """Return the setting without its tensors, which can be a key."""
+        return Setting(None, None, None, None, None, None if self.rings is None else tuple(self.rings), *self[6:])
 
     @property
     def number_of_regions(self) -> int:

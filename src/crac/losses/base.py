@@ -11,8 +11,7 @@ from torch import Tensor
 from crac import kernels
 from crac.errors import InputError, check_number
 from crac.functional.patches import check_integers, one_hot
-from crac.losses.multipliers import Multipliers
-from crac.losses.precision import FixedPrecision
+from crac.losses.multipliers import FixedPrecision, Multipliers
 
 __all__ = ["ClassWeights", "SegmentationLoss", "check_batch", "masked_mean", "widen"]
 
@@ -36,11 +35,8 @@ def check_batch(logits: Tensor, labels: Tensor, num_classes: int, ignore_index: 
         labels = labels.squeeze(1)
     batch, _, *size = logits.shape
     if labels.shape != (batch, *size):
-        wanted = (batch, *size)
-        raise InputError(
-            f"labels must have shape {wanted} or {(batch, 1, *size)} to fit logits of shape {tuple(logits.shape)}; "
-            f"got {tuple(labels.shape)}"
-        )
+        accepted = f"{(batch, *size)} or {(batch, 1, *size)} to fit logits of shape {tuple(logits.shape)}"
+        raise InputError(f"labels must have shape {accepted}; got {tuple(labels.shape)}")
     if labels.device.type == "cpu" and labels.numel() and not torch.compiler.is_compiling():
         _check_values(labels, num_classes, ignore_index)
     return labels

@@ -12,7 +12,7 @@ from crac import kernels
 from crac.errors import InputError, check_number, one_of
 from crac.functional import planes
 from crac.functional.patches import Border, check_border, narrow, patch_radius
-from crac.functional.penalty import penalty as penalty_named
+from crac.functional.penalty import PENALTIES
 from crac.functional.priors import neighbourhood_counts, neighbourhood_proportions
 from crac.functional.regions import check_radii, region_map
 from crac.losses.base import ClassWeights, SegmentationLoss, check_batch, masked_mean, widen
@@ -52,12 +52,6 @@ class CRaCLoss(SegmentationLoss):
         rho, rho_min, rho_max: Start and bounds of the penalty weights.
         gamma, mu, rho_every: Growth of ``rho``, see :class:`~crac.losses.multipliers.Multipliers`.
         ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
-
-    Attributes:
-        multipliers: Owner of the next three, and of the outer step.
-        lambda_: Multipliers, ``(R, K)``; row 0 inner, the last row nearest to the boundary.
-        rho: Penalty weights, ``(R, K)``.
-        steps: Number of outer steps taken.
 
     Example:
         >>> loss = CRaCLoss(num_classes=4)
@@ -112,28 +106,18 @@ class CRaCLoss(SegmentationLoss):
         check_radii(radii)
         self.radii = tuple(radii)
         self.tolerance = tolerance
+        if penalty not in PENALTIES:
+            raise one_of("penalty", penalty, PENALTIES)
         self.penalty_name = penalty
-        self.penalty_function = penalty_named(penalty)
+        self.penalty_function = PENALTIES[penalty]
         scales = _check_scales(chosen["inner_scale"], chosen["outer_scale"], len(self.radii))
         self.register_buffer("scales", torch.tensor(scales), persistent=False)
-        self.multipliers = Multipliers(
-            num_classes,
-            len(scales),
-            average=chosen["average"],
-            lambda_=lambda_,
-            lambda_min=lambda_min,
-            lambda_max=lambda_max,
-            rho=rho,
-            rho_min=rho_min,
-            rho_max=rho_max,
-            gamma=gamma,
-            mu=mu,
-            rho_every=rho_every,
-        )
+        lambdas, rhos = (lambda_, lambda_min, lambda_max), (rho, rho_min, rho_max)
+        self.multipliers = Multipliers(num_classes, len(scales), chosen["average"], lambdas, rhos, gamma, mu, rho_every)
 
     @property
     def lambda_(self) -> Tensor:
-        """Multipliers, ``(R, K)``."""
+        """Multipliers, ``(R, K)``; row 0 inner, the last row nearest to the boundary."""
         return self.multipliers.lambda_
 
     @lambda_.setter
@@ -142,7 +126,7 @@ class CRaCLoss(SegmentationLoss):
 
     @property
     def rho(self) -> Tensor:
-        """Penalty weights, ``(R, K)``."""
+        """Penalty weights, ``(R, K)``, in the same order."""
         return self.multipliers.rho
 
     @rho.setter
@@ -269,7 +253,8 @@ class CRaCLoss(SegmentationLoss):
 
     def extra_repr(self) -> str:
         """Return what ``print(loss)`` shows."""
-        return f"{super().extra_repr()}, preset={self.preset!r}, scales={self.scales.tolist()}"
+        own = f"preset={self.preset!r}, scales={self.scales.tolist()}, average={self.multipliers.average!r}"
+        return f"{super().extra_repr()}, {own}"
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         for name in self.multipliers.state_dict():

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, Self
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from crac.errors import InputError, check_number, one_of
-from crac.losses.precision import FixedPrecision
 
-__all__ = ["AVERAGES", "Average", "Multipliers"]
+__all__ = ["AVERAGES", "Average", "FixedPrecision", "Multipliers"]
 
 Average = Literal["all", "region"]
 AVERAGES = ("all", "region")
+
+
+class FixedPrecision(nn.Module):
+    """A module whose buffers move to other devices with it but never change their dtype.
+
+    ``network.half()`` must not round the multipliers of a loss inside the network: a multiplier in ``float16`` is
+    another multiplier.
+    """
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        before = dict(self._buffers)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, buffer in before.items():
+            after = self._buffers[name]
+            if buffer is not None and after is not None and after.dtype != buffer.dtype:
+                self._buffers[name] = buffer.to(after.device)
+        return self
 
 
 class Multipliers(FixedPrecision):
@@ -29,12 +46,8 @@ class Multipliers(FixedPrecision):
         regions: ``R``.
         average: What a region's sum is divided by: ``"all"`` valid pixels, those of other regions entering with a
             constraint of 0 (released code), or the pixels of the ``"region"`` (paper's text).
-        lambda_: Initial multiplier.
-        lambda_min: Smallest multiplier.
-        lambda_max: Largest multiplier.
-        rho: Initial penalty weight.
-        rho_min: Smallest penalty weight.
-        rho_max: Largest penalty weight.
+        lambdas: Initial, smallest and largest multiplier.
+        rhos: Initial, smallest and largest penalty weight.
         gamma: Growth of ``rho`` when the constraint improved too little.
         mu: "Too little" means: the mean constraint exceeds ``mu`` times that of the epoch before.
         rho_every: ``rho`` is reconsidered every so many outer steps.
@@ -55,14 +68,9 @@ class Multipliers(FixedPrecision):
         self,
         num_classes: int,
         regions: int,
-        *,
         average: Average,
-        lambda_: float,
-        lambda_min: float,
-        lambda_max: float,
-        rho: float,
-        rho_min: float,
-        rho_max: float,
+        lambdas: tuple[float, float, float],
+        rhos: tuple[float, float, float],
         gamma: float,
         mu: float,
         rho_every: int,
@@ -70,6 +78,7 @@ class Multipliers(FixedPrecision):
         super().__init__()
         if average not in AVERAGES:
             raise one_of("average", average, AVERAGES)
+        (lambda_, lambda_min, lambda_max), (rho, rho_min, rho_max) = lambdas, rhos
         check_number("lambda_min", lambda_min, least=0)
         check_number("lambda_max", lambda_max, least=lambda_min)
         check_number("lambda_", lambda_, least=lambda_min, most=lambda_max)
@@ -93,17 +102,13 @@ class Multipliers(FixedPrecision):
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         self.observed: tuple[Tensor, Tensor] | None = None
 
-    @property
-    def regions(self) -> int:
-        """Number of regions, ``R``."""
-        return self.lambda_.shape[0]
-
     def by_region(self) -> dict[str, dict[str, list[float]]]:
         """Return ``"lambda"`` and ``"rho"`` -> name of a region -> one value per class.
 
         Two regions are called ``inner`` and ``outer``; more are numbered from the inside to the boundary.
         """
-        names = ["inner", "outer"] if self.regions == 2 else [f"region{number}" for number in range(self.regions)]
+        regions = len(self.lambda_)
+        names = ["inner", "outer"] if regions == 2 else [f"region{number}" for number in range(regions)]
         both = {"lambda": self.lambda_, "rho": self.rho}
         return {kind: dict(zip(names, values.tolist(), strict=True)) for kind, values in both.items()}
 
@@ -159,10 +164,6 @@ class Multipliers(FixedPrecision):
         if dist.is_available() and dist.is_initialized():
             dist.all_reduce(packed)
         return packed[:-regions].view(2, regions, classes), packed[-regions:]
-
-    def extra_repr(self) -> str:
-        """Return what ``print(loss)`` shows."""
-        return f"average={self.average!r}"
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         # The loss that owns the multipliers puts the prefix back when it loads.

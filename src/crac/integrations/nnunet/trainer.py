@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from crac.errors import InputError, require
+from crac.files import replacing
 from crac.integrations.nnunet.loss import CalibratedLoss, Fit
 from crac.integrations.nnunet.progress import add_panel
 from crac.losses import build_loss
@@ -81,16 +82,17 @@ class _CalibratedTrainer(nnUNetTrainer):  # type: ignore[misc]
 
     def save_checkpoint(self, filename: str) -> None:
         """Save the multipliers beside what nnU-Net saves, whole or not at all."""
-        part = Path(f"{filename}.part")
-        super().save_checkpoint(str(part))
-        if self.local_rank == 0 and not self.disable_checkpointing:
+        if self.local_rank != 0 or self.disable_checkpointing:
+            super().save_checkpoint(filename)  # which writes nothing
+            return
+        with replacing(Path(filename)) as part:
+            super().save_checkpoint(str(part))
             checkpoint = torch.load(part, map_location="cpu", weights_only=False)
             checkpoint["crac"] = {"trainer": type(self).__name__, "loss": self.loss.calibration.state_dict()}
             if type(self).build_network_architecture is nnUNetTrainer.build_network_architecture:
                 # Only used to build the network for prediction, which people without crac can then do as well.
                 checkpoint["trainer_name"] = nnUNetTrainer.__name__
             torch.save(checkpoint, part)
-            part.replace(filename)
 
     def load_checkpoint(self, filename_or_checkpoint: str) -> None:
         super().load_checkpoint(filename_or_checkpoint)
