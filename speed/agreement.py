@@ -36,6 +36,7 @@ CHOICES: dict[str, list[Any]] = {
     "label_dtype": [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64],
     "layout": ["contiguous", "channels last", "strided"],
     "upstream": [1.0, 0.25],
+    "part": ["forward", "supervised", "penalty"],
 }
 """What a case is made of. Scales below keep targets off the values that bf16 can hold: there |x| has no slope."""
 
@@ -101,7 +102,9 @@ def disagreements(case: dict[str, Any], device: str, seed: int = 0) -> list[str]
     wide = logits.detach().double().requires_grad_()
     if loss.setting(logits, labels) is None:
         return ["the kernel was not chosen"]
-    value, expected = loss(logits, labels), loss(wide, labels)
+    # SVLS has no penalty.
+    part = getattr(loss, "fit" if (case["method"][0], case["part"]) == ("svls", "penalty") else case["part"])
+    value, expected = part(logits, labels), part(wide, labels)
     upstream = case["upstream"]
     (gradient,) = torch.autograd.grad(value, logits, torch.tensor(upstream, device=device))
     (reference,) = torch.autograd.grad(expected, wide, torch.tensor(upstream, device=device, dtype=torch.float64))
@@ -127,10 +130,10 @@ def _observed(loss: crac.CRaCLoss, logits: Tensor, labels: Tensor) -> list[str]:
     setting = loss.setting(logits, labels)
     assert setting is not None
     sums, counts = kernels.fused_sums(logits, labels, setting)
-    loss._observed = None
+    loss.multipliers.observed = None
     loss.observe(logits.double(), labels)
-    assert loss._observed is not None
-    expected, pixels = loss._observed
+    assert loss.multipliers.observed is not None
+    expected, pixels = loss.multipliers.observed
     if not torch.equal(counts, pixels.to(counts.dtype)):
         found.append(f"observe counted {counts.tolist()}, not {pixels.tolist()}")
     if not torch.allclose(sums, expected, rtol=1e-5, atol=1e-5 * expected.abs().max().item()):

@@ -46,4 +46,4 @@ def _forced_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     from crac.kernels import launch
 
     monkeypatch.setattr(kernels, "mode", "force")
-    monkeypatch.setattr(launch, "CENSUS_PROGRAMS", 4)  # the interpreter runs them one after the other
+    monkeypatch.setattr(launch, "COUNT_PROGRAMS", 4)  # the interpreter runs them one after the other

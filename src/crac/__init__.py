@@ -6,7 +6,21 @@ from typing import TYPE_CHECKING
 
 from crac import functional
 from crac._version import __version__
-from crac.losses import METHODS, CRaCLoss, DeepSupervision, build_loss
+from crac.losses import (
+    METHODS,
+    BWCRLoss,
+    CELoss,
+    CRaCLoss,
+    DeepSupervision,
+    ECPLoss,
+    FLLoss,
+    LSLoss,
+    MbLSLoss,
+    ML1ACELoss,
+    NACLLoss,
+    SVLSLoss,
+    build_loss,
+)
 from crac.metrics import CalibrationMeter, dice, friedman_rank, hd95
 
 if TYPE_CHECKING:
@@ -16,9 +30,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "METHODS",
+    "BWCRLoss",
+    "CELoss",
     "CRaCLoss",
     "CalibrationMeter",
     "DeepSupervision",
+    "ECPLoss",
+    "FLLoss",
+    "LSLoss",
+    "ML1ACELoss",
+    "MbLSLoss",
+    "NACLLoss",
+    "SVLSLoss",
     "__version__",
     "build_loss",
     "dice",

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crac.functional import PENALTIES
-from crac.functional.penalty import penalty
 
 positive = st.floats(1e-3, 1e3)
 every = pytest.mark.parametrize("name", sorted(PENALTIES))
@@ -69,8 +68,3 @@ def test_gradient_is_finite_at_the_pole_of_the_other_branch(name):
     z = torch.tensor([0.5], dtype=torch.float64, requires_grad=True)
     PENALTIES[name].value(z, *tensors(2.0, 1.0)).sum().backward()
     assert z.grad.isfinite().all()
-
-
-def test_unknown_name_lists_the_known_ones():
-    with pytest.raises(ValueError, match="penalty must be one of phr, p2, p3; got 'quadratic'"):
-        penalty("quadratic")

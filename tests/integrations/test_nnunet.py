@@ -17,6 +17,7 @@ from PIL import Image
 
 from common import ROOT
 from crac.errors import InputError
+from crac.files import PARTIAL
 from crac.integrations.nnunet import TRAINERS, trainers_folder
 from crac.integrations.nnunet.check import problems
 
@@ -134,7 +135,7 @@ def test_each_trainer_takes_a_step_and_validates(build, name: str, configuration
         expected = stock.loss(outputs, batch["target"])
         full, weight = outputs[0], stock.loss.weight_factors[0]
         calibration, labels = trainer.loss.calibration, batch["target"][0].long()
-        penalty = calibration(full, labels) - calibration.supervised(*calibration.prepare(full, labels))
+        penalty = calibration(full, labels) - calibration.supervised(full, labels)
     if name in ("nnUNetTrainerCRaC", "nnUNetTrainerNACL", "nnUNetTrainerMbLS"):
         torch.testing.assert_close(value, expected + weight * penalty)
     elif name == "nnUNetTrainerCE":
@@ -208,11 +209,11 @@ def test_disabled_checkpointing_writes_nothing(build, tmp_path: Path) -> None:
 def test_other_ranks_leave_the_first_one_s_file_alone(build, tmp_path: Path) -> None:
     trainer = build("nnUNetTrainerCRaC")
     trainer.local_rank = 1
-    half_written = tmp_path / "checkpoint.pth.part"
-    half_written.write_bytes(b"half")
-    trainer.save_checkpoint(str(tmp_path / "checkpoint.pth"))
-    assert list(tmp_path.iterdir()) == [half_written]
-    assert half_written.read_bytes() == b"half"
+    written = tmp_path / "checkpoint.pth"
+    written.write_bytes(b"whole")
+    trainer.save_checkpoint(str(written))
+    assert list(tmp_path.iterdir()) == [written]
+    assert written.read_bytes() == b"whole"
 
 
 def test_two_processes_update_the_same_multipliers_as_one(workspace: Path, tmp_path: Path) -> None:
@@ -256,7 +257,7 @@ def test_train_kill_continue_predict_evaluate(workspace: Path, real_data: Path, 
     assert (final["crac"]["loss"]["lambda_"] > saved["lambda_"]).all()
     assert len(final["logging"]["lambda/inner/anterior"]) == 3
     assert said.count("lambda outer") == 2
-    assert not list(fold.glob("*.part"))
+    assert not list(fold.glob(f"{PARTIAL}*"))
     with Image.open(fold / "progress.png") as picture:
         assert picture.size == (3000, 5400 + 1800)  # nnU-Net's three panels, and the multipliers
 

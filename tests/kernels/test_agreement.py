@@ -26,6 +26,7 @@ PLAIN: dict[str, Any] = {
     "label_dtype": torch.int64,
     "layout": "contiguous",
     "upstream": 1.0,
+    "part": "forward",
 }
 
 

@@ -138,7 +138,7 @@ def test_observe_takes_no_gradient_and_leaves_the_multipliers():
     before = copy.deepcopy(loss.state_dict())
     loss.observe(logits, labels)
     assert all(torch.equal(loss.state_dict()[key], value) for key, value in before.items())
-    assert not any(part.requires_grad for part in loss._observed)
+    assert not any(part.requires_grad for part in loss.multipliers.observed)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

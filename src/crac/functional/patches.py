@@ -48,10 +48,10 @@ def check_labels(labels: Tensor) -> int:
     return labels.ndim - 1
 
 
-def patch_radius(kernel_size: int) -> int:
-    """The patch radius of an odd kernel size."""
-    if kernel_size < 1 or kernel_size % 2 == 0:
-        raise InputError(f"kernel_size must be an odd number of at least 1; got {kernel_size!r}")
+def patch_radius(kernel_size: int, least: int = 1) -> int:
+    """Return the patch radius of an odd kernel size of at least ``least``."""
+    if not isinstance(kernel_size, int) or kernel_size < least or kernel_size % 2 == 0:
+        raise InputError(f"kernel_size must be an odd number of at least {least}; got {kernel_size!r}")
     return kernel_size // 2
 
 

@@ -14,9 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from crac.errors import one_of
-
-__all__ = ["PENALTIES", "Penalty", "p2", "p2_derivative", "p3", "p3_derivative", "penalty", "phr", "phr_derivative"]
+__all__ = ["PENALTIES", "Penalty", "p2", "p2_derivative", "p3", "p3_derivative", "phr", "phr_derivative"]
 
 
 def phr(z: Tensor, rho: Tensor, lambda_: Tensor) -> Tensor:
@@ -72,11 +70,3 @@ PENALTIES = {
     "p3": Penalty(p3, p3_derivative),
 }
 """Name -> penalty, the choices of ``CRaCLoss(penalty=...)``."""
-
-
-def penalty(name: str) -> Penalty:
-    """Look a penalty up; an unknown name lists the known ones."""
-    try:
-        return PENALTIES[name]
-    except KeyError:
-        raise one_of("penalty", name, PENALTIES) from None

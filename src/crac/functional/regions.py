@@ -14,9 +14,10 @@ __all__ = ["bounds", "check_radii", "mixed", "region_map"]
 
 
 def check_radii(radii: Sequence[int]) -> None:
-    """Radii grow, and the smallest reaches the next pixel."""
-    if not radii or min(radii) < 1 or list(radii) != sorted(set(radii)):
-        raise InputError(f"radii must be growing whole numbers of at least 1; got {tuple(radii)!r}")
+    """Refuse radii that do not grow, or do not reach the next pixel."""
+    whole = isinstance(radii, Sequence) and all(isinstance(radius, int) for radius in radii)
+    if not whole or not radii or min(radii) < 1 or list(radii) != sorted(set(radii)):
+        raise InputError(f"radii must be growing whole numbers of at least 1; got {radii!r}")
 
 
 def region_map(

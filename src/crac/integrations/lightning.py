@@ -7,7 +7,7 @@ from typing import Any
 from torch.utils.hooks import RemovableHandle
 
 from crac.errors import InputError, require
-from crac.losses.multipliers import Multipliers
+from crac.losses import SegmentationLoss
 
 require("lightning")
 from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402
@@ -31,12 +31,13 @@ class MultiplierCallback(Callback):  # type: ignore[misc]
     """
 
     def __init__(self) -> None:
-        self._losses: list[Multipliers] = []
+        self._losses: list[SegmentationLoss] = []
         self._hooks: list[RemovableHandle] = []
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Find the losses; a script without one, or without validation, stops before it has trained for nothing."""
-        self._losses = [module for module in pl_module.modules() if isinstance(module, Multipliers)]
+        losses = (module for module in pl_module.modules() if isinstance(module, SegmentationLoss))
+        self._losses = [loss for loss in losses if loss.multipliers is not None]
         if not self._losses:
             raise InputError(
                 f"MultiplierCallback found no loss with multipliers in {type(pl_module).__name__}; "
@@ -54,7 +55,7 @@ class MultiplierCallback(Callback):  # type: ignore[misc]
             self._hooks = [loss.register_forward_hook(_observe, with_kwargs=True) for loss in self._losses]
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The outer step."""
+        """Take the outer step."""
         if _part_of_training(trainer):
             self._stop_listening()
             for loss in self._losses:

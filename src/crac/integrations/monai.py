@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from crac.errors import InputError, one_of, require
-from crac.losses import DeepSupervision
-from crac.losses.base import SegmentationLoss
+from crac.losses import DeepSupervision, SegmentationLoss
 from crac.metrics import CalibrationMeter
 from crac.metrics.results import SCALARS, CalibrationResult
 
@@ -22,7 +21,7 @@ __all__ = ["CalibrationMetric", "MonaiLoss", "MultiplierHandler", "as_labels"]
 
 
 def as_labels(target: Tensor, logits: Tensor, ignore_index: int | None = None) -> Tensor:
-    """Integer labels ``(B, *S)`` from any target MONAI's loaders and transforms produce.
+    """Return integer labels ``(B, *S)`` from any target MONAI's loaders and transforms produce.
 
     Args:
         target: Whole numbers of any dtype, ``(B, 1, *S)`` or ``(B, *S)``, or one-hot ``(B, K, *S)``.
@@ -50,11 +49,11 @@ def as_labels(target: Tensor, logits: Tensor, ignore_index: int | None = None) -
         target = target.squeeze(1)
     if look and target.is_floating_point() and (target != target.round()).any():
         raise InputError(f"target must hold whole numbers; got {target[target != target.round()][0].item()}")
-    return target.long()
+    return target.long() if target.is_floating_point() or target.dtype == torch.bool else target
 
 
 def _plain(tensor: Tensor) -> Tensor:
-    """The tensor under a ``MetaTensor``, whose bookkeeping would slow down every operation of the loss."""
+    """Return the tensor under a ``MetaTensor``, whose bookkeeping would slow down every operation of the loss."""
     return tensor.as_tensor() if hasattr(tensor, "as_tensor") else tensor
 
 
@@ -86,7 +85,7 @@ class MonaiLoss(nn.Module):
         self.loss = loss
 
     def forward(self, input: Tensor | Sequence[Tensor], target: Tensor) -> Tensor:
-        """The loss of one batch."""
+        """Return the loss of one batch."""
         value: Tensor = self.loss(*self._converted(input, target))
         return value
 
@@ -98,7 +97,7 @@ class MonaiLoss(nn.Module):
         self.loss.observe(logits, labels)  # type: ignore[arg-type]
 
     def update_multipliers(self) -> None:
-        """The loss's outer step."""
+        """Take the outer step of the loss."""
         self.loss.update_multipliers()
 
     def _converted(self, logits: Tensor | Sequence[Tensor], target: Tensor) -> tuple[Tensor | list[Tensor], Tensor]:
@@ -131,7 +130,7 @@ class MultiplierHandler:
         self.loss = loss
 
     def attach(self, engine: Any) -> None:
-        """Called by MONAI with the evaluator."""
+        """Listen to the evaluator, with which MONAI calls this."""
         require("ignite")
         from ignite.engine import Events
         from monai.engines import IterationEvents
@@ -205,12 +204,12 @@ class CalibrationMetric(CumulativeIterationMetric):  # type: ignore[misc]
         return torch.tensor(values, dtype=dtype, device=scores.device).unsqueeze(1)
 
     def aggregate(self) -> Tensor:
-        """The number asked for; NaN if no voxel was counted."""
+        """Return the number asked for; NaN if no voxel was counted."""
         if self.reduction == "pooled":
             return torch.tensor(getattr(self.result(), self.metric), dtype=torch.float64)
         values = self.get_buffer()
         return torch.tensor(torch.nan) if values is None else values.nanmean()
 
     def result(self) -> CalibrationResult:
-        """Everything the meter knows of all images together: every number, by class and by region, and the bins."""
+        """Return every number of all images together, by class and by region, and the bins."""
         return self.meter.compute(sync=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from crac.kernels.launch import evaluate, survey
+from crac.kernels.launch import evaluate, prepare_labels
 from crac.kernels.setting import Setting
 
 __all__ = ["fused"]
@@ -28,7 +28,7 @@ def fused(logits: Tensor, labels: Tensor, setting: Setting) -> Tensor:
 
 
 def _value(logits: Tensor, labels: Tensor, setting: Setting) -> Tensor:
-    value = evaluate(logits, survey(labels, logits.shape[1], setting), setting, value=True)
+    value = evaluate(logits, prepare_labels(labels, logits.shape[1], setting), setting, value=True)
     assert value is not None
     return value
 
@@ -38,26 +38,26 @@ class FusedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, setting: Setting) -> Tensor:
-        """Compute the loss, and keep the gradient for an upstream gradient of 1."""
-        surveyed = survey(labels, logits.shape[1], setting)
+        """Return the loss, and keep the gradient for an upstream gradient of 1."""
+        prepared = prepare_labels(labels, logits.shape[1], setting)
         # Half precision cannot hold a gradient before the loss scale has multiplied it.
         ctx.gradient = None if logits.dtype == torch.float16 else torch.empty_like(logits)
-        value = evaluate(logits, surveyed, setting, value=True, gradient=ctx.gradient)
+        value = evaluate(logits, prepared, setting, value=True, gradient=ctx.gradient)
         assert value is not None
         # What may change in place before the backward pass, for autograd to notice if it does.
-        ctx.save_for_backward(logits, surveyed.labels, setting.rho, setting.lambda_)
-        ctx.surveyed, ctx.setting = surveyed, setting
+        ctx.save_for_backward(logits, prepared.labels, setting.rho, setting.lambda_)
+        ctx.prepared, ctx.setting = prepared, setting
         return value
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
-        """Hand the gradient over; where its own gradient is wanted, it refuses to give one."""
+        """Return the gradient; where its own gradient is wanted, it refuses to give one."""
         # Small batches feel the time of the guard, so it stands only where it is needed.
         return (_guarded_gradient if torch.is_grad_enabled() else _gradient)(ctx, upstream), None, None
 
 
 def _gradient(ctx: Any, upstream: Tensor) -> Tensor:
-    """The kept gradient, rewritten on the device if the upstream gradient is not 1.
+    """Return the kept gradient, rewritten on the device if the upstream gradient is not 1.
 
     It then belongs to the caller: a second backward pass computes it again.
     """
@@ -68,61 +68,32 @@ def _gradient(ctx: Any, upstream: Tensor) -> Tensor:
         return gradient.mul_(upstream)  # type: ignore[no-any-return]
     if not kept:
         gradient = torch.empty_like(logits)
-    evaluate(logits, ctx.surveyed, ctx.setting, gradient=gradient, upstream=upstream, skip_unit=kept)
+    evaluate(logits, ctx.prepared, ctx.setting, gradient=gradient, upstream=upstream, skip_unit=kept)
     return gradient  # type: ignore[no-any-return]
 
 
 _guarded_gradient = once_differentiable(_gradient)
 
-
-@torch.library.custom_op("crac::fused_value", mutates_args=())
-def fused_value(
-    logits: Tensor,
-    labels: Tensor,
-    rho: Tensor | None,
-    lambda_: Tensor | None,
-    scales: Tensor | None,
-    class_weights: Tensor | None,
-    regions: Tensor | None,
-    rings: list[float] | None,
-    penalty: str,
-    weight: float,
-    tolerance: float,
-    radius: int,
-    replicate: bool,
-    ignore_index: int | None,
-) -> Tensor:
-    """The loss alone; compiled programs compute the gradient in their backward graph."""
-    setting = Setting(
-        rho, lambda_, scales, class_weights, regions, rings, penalty, weight, tolerance, radius, replicate, ignore_index
-    )
-    return _value(logits, labels, setting)
+ARGUMENTS = (
+    "Tensor logits, Tensor labels, "
+    "Tensor? rho, Tensor? lambda_, Tensor? scales, Tensor? class_weights, Tensor? regions, float[]? rings, bool fit, "
+    "str penalty, float weight, float tolerance, int radius, bool replicate, int? ignore_index"
+)
+"""Of the operators: a batch, then the fields of :class:`Setting`."""
 
 
-@torch.library.custom_op("crac::fused_gradient", mutates_args=())
-def fused_gradient(
-    upstream: Tensor,
-    logits: Tensor,
-    labels: Tensor,
-    rho: Tensor | None,
-    lambda_: Tensor | None,
-    scales: Tensor | None,
-    class_weights: Tensor | None,
-    regions: Tensor | None,
-    rings: list[float] | None,
-    penalty: str,
-    weight: float,
-    tolerance: float,
-    radius: int,
-    replicate: bool,
-    ignore_index: int | None,
-) -> Tensor:
-    """Gradient of :func:`fused_value` times ``upstream``."""
-    setting = Setting(
-        rho, lambda_, scales, class_weights, regions, rings, penalty, weight, tolerance, radius, replicate, ignore_index
-    )
+@torch.library.custom_op("crac::fused_value", mutates_args=(), schema=f"({ARGUMENTS}) -> Tensor")
+def fused_value(logits: Tensor, labels: Tensor, *setting: Any) -> Tensor:
+    """Return the loss alone; compiled programs compute the gradient in their backward graph."""
+    return _value(logits, labels, Setting(*setting))
+
+
+@torch.library.custom_op("crac::fused_gradient", mutates_args=(), schema=f"(Tensor upstream, {ARGUMENTS}) -> Tensor")
+def fused_gradient(upstream: Tensor, logits: Tensor, labels: Tensor, *setting: Any) -> Tensor:
+    """Return the gradient of :func:`fused_value` times ``upstream``."""
+    chosen = Setting(*setting)
     gradient = torch.empty_like(logits)
-    evaluate(logits, survey(labels, logits.shape[1], setting), setting, gradient=gradient, upstream=upstream)
+    evaluate(logits, prepare_labels(labels, logits.shape[1], chosen), chosen, gradient=gradient, upstream=upstream)
     return gradient
 
 
@@ -143,7 +114,7 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
     gradient = fused_gradient(upstream, *ctx.saved_tensors, *ctx.constants)
-    return (gradient, *[None] * 13)
+    return (gradient, *[None] * (1 + len(Setting._fields)))
 
 
 fused_value.register_autograd(_backward, setup_context=_remember)

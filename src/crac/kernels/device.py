@@ -16,7 +16,7 @@ __all__ = ["blur_patch", "count_patch", "penalty_terms", "pick", "weigh_patch"]
 def neighbour(
     labels, at, extent, strides, dz: tl.constexpr, dy: tl.constexpr, dx: tl.constexpr, REPLICATE: tl.constexpr
 ):
-    """Labels ``(dz, dy, dx)`` away from the pixels ``at``: beyond the border the edge goes on, or background."""
+    """Return labels ``(dz, dy, dx)`` away from the pixels ``at``: beyond the border the edge goes on, or background."""
     z = at[0] + dz
     y = at[1] + dy
     x = at[2] + dx
@@ -32,21 +32,10 @@ def neighbour(
 
 @triton.jit
 def count_patch(
-    labels,
-    own,
-    at,
-    extent,
-    strides,
-    ignored,
-    first,
-    FIELDS: tl.constexpr,
-    BITS: tl.constexpr,
-    ALL: tl.constexpr,
-    RADIUS_Z: tl.constexpr,
-    RADIUS: tl.constexpr,
-    REPLICATE: tl.constexpr,
-    IGNORE: tl.constexpr,
-):
+    labels, own, at, extent, strides, ignored, first,
+    FIELDS: tl.constexpr, BITS: tl.constexpr, ALL: tl.constexpr,
+    RADIUS_Z: tl.constexpr, RADIUS: tl.constexpr, REPLICATE: tl.constexpr, IGNORE: tl.constexpr,
+):  # fmt: skip
     """Count the labels of every pixel's patch, ``FIELDS`` classes from ``first`` on at once.
 
     The counts share one 32-bit word, ``BITS`` bits each: a neighbour costs a shift and an addition however many
@@ -83,7 +72,7 @@ def count_patch(
 def blur_patch(
     labels, at, extent, strides, k, rings, RADIUS_Z: tl.constexpr, RADIUS: tl.constexpr, REPLICATE: tl.constexpr
 ):
-    """Weight of class ``k`` in the patch, a neighbour's weight being that of its axis steps from the centre."""
+    """Return the weight of class ``k`` in the patch; a neighbour has that of its axis steps from the centre."""
     weight = 0.0
     for dz in tl.static_range(-RADIUS_Z, RADIUS_Z + 1):
         for dy in tl.static_range(-RADIUS, RADIUS + 1):
@@ -95,19 +84,10 @@ def blur_patch(
 
 @triton.jit
 def weigh_patch(
-    labels,
-    class_weights,
-    at,
-    extent,
-    strides,
-    ignored,
-    rings,
-    K: tl.constexpr,
-    RADIUS_Z: tl.constexpr,
-    RADIUS: tl.constexpr,
-    REPLICATE: tl.constexpr,
-):
-    """Sum of :func:`blur_patch` over the classes: plain, and times their weights."""
+    labels, class_weights, at, extent, strides, ignored, rings,
+    K: tl.constexpr, RADIUS_Z: tl.constexpr, RADIUS: tl.constexpr, REPLICATE: tl.constexpr,
+):  # fmt: skip
+    """Return the sum of :func:`blur_patch` over the classes: plain, and times their weights."""
     plain = 0.0
     weighted = 0.0
     for dz in tl.static_range(-RADIUS_Z, RADIUS_Z + 1):
@@ -126,7 +106,7 @@ def weigh_patch(
 
 @triton.jit
 def pick(table, region, k, K: tl.constexpr, R: tl.constexpr):
-    """Column ``k`` of a ``(R, K)`` table, in the row of each pixel's region."""
+    """Return column ``k`` of a ``(R, K)`` table, in the row of each pixel's region."""
     value = tl.load(table + k)
     for r in tl.static_range(1, R):
         value = tl.where(region == r, tl.load(table + r * K + k), value)
@@ -135,7 +115,7 @@ def pick(table, region, k, K: tl.constexpr, R: tl.constexpr):
 
 @triton.jit
 def penalty_terms(z, rho, lambda_, PENALTY: tl.constexpr, TOLERANT: tl.constexpr):
-    """A penalty of the constraint ``z`` and its derivative, as in :mod:`crac.functional.penalty`.
+    """Return a penalty of the constraint ``z`` and its derivative, as in :mod:`crac.functional.penalty`.
 
     ``TOLERANT`` says that ``z`` may be negative.
     """

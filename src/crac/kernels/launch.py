@@ -13,72 +13,65 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from crac.kernels.census import census
+from crac.kernels.labels import count_labels
 from crac.kernels.loss import fused_loss
 from crac.kernels.observe import fused_sums
-from crac.kernels.setting import Constants, Setting
+from crac.kernels.setting import Setting
 from crac.kernels.start import Grid, Plan, current_stream, start
 
-__all__ = ["Surveyed", "evaluate", "sums", "survey"]
+__all__ = ["PreparedLabels", "evaluate", "prepare_labels", "sums"]
 
 TILE = 512
 """Pixels of a tile: four for each thread of the four warps, so that ``float32`` moves in 16-byte pieces."""
 WARPS = 4
 WIDTHS = (128, 64, 32)
 FEW_PROGRAMS = 4096
-"""Up to this many, the last of them adds up what all found: another kernel would take longer to start."""
-CENSUS_PROGRAMS = 512
-CENSUS_BLOCK = 1024
+"""Up to this many, the last of them adds up the others' sums: another kernel would take longer to start."""
+COUNT_PROGRAMS = 512
+COUNT_BLOCK = 1024
 NARROW_FROM = 1 << 21
 """From this many pixels on, wider labels are first narrowed to a byte: a patch is read nine times, from the cache."""
 
 
-class Surveyed(NamedTuple):
-    """Labels as the kernels read them, the label they ignore, and the tallies of ``census`` if there are any."""
+class PreparedLabels(NamedTuple):
+    """Labels as the kernels read them, the label they ignore, and the totals of ``count_labels`` if there are any."""
 
     labels: Tensor
     ignored: int
-    tallies: Tensor | None
+    totals: Tensor | None
 
 
-def survey(labels: Tensor, classes: int, setting: Setting) -> Surveyed:
-    """Count and narrow the labels where that pays or is needed; otherwise hand them on as they are."""
-    counted = setting.ignore_index is not None or (setting.class_weights is not None and setting.rings is None)
+def prepare_labels(labels: Tensor, classes: int, setting: Setting) -> PreparedLabels:
+    """Count and narrow the labels where that pays or is needed; otherwise return them as they are."""
+    weighted = setting.fit and setting.class_weights is not None and setting.rings is None
+    counted = weighted or setting.ignore_index is not None
     narrow = labels.element_size() > 1 and labels.numel() >= NARROW_FROM
     ignored = -1 if setting.ignore_index is None else setting.ignore_index
     if not (counted or narrow):
-        return Surveyed(labels, ignored, None)
-    tallies = torch.empty((2, CENSUS_PROGRAMS), device=labels.device) if counted else None
+        return PreparedLabels(labels, ignored, None)
+    totals = torch.empty((2, COUNT_PROGRAMS), device=labels.device) if counted else None
     codes = torch.empty(labels.shape, dtype=torch.uint8, device=labels.device) if narrow else None
-    plan = _plan_census(
-        labels.shape, labels.stride(), classes, ignored, setting.ignore_index is not None, CENSUS_PROGRAMS
+    plan = _plan_count(
+        labels.shape, labels.stride(), classes, ignored, setting.ignore_index is not None, COUNT_PROGRAMS
     )
     with _on(labels):
-        start(census, plan, (labels, codes, setting.class_weights, tallies))
-    return Surveyed(labels, ignored, tallies) if codes is None else Surveyed(codes, 254, tallies)
+        start(count_labels, plan, (labels, codes, setting.class_weights, totals))
+    return PreparedLabels(labels, ignored, totals) if codes is None else PreparedLabels(codes, 254, totals)
 
 
 @lru_cache(maxsize=1024)
-def _plan_census(
+def _plan_count(
     shape: torch.Size, strides: tuple[int, ...], classes: int, ignored: int, ignore: bool, programs: int
 ) -> Plan:
-    dense = list(accumulate(reversed(shape[1:]), mul, initial=1))[::-1]
-    return Plan(
-        (programs, 1, 1),
-        (prod(shape), *_extent(shape[1:]), *_with_depth(strides, 1), ignored),
-        {
-            "K": classes,
-            "IGNORE": ignore,
-            "CONTIGUOUS": list(strides) == dense,
-            "PROGRAMS": programs,
-            "BLOCK": CENSUS_BLOCK,
-        },
-    )
+    contiguous = list(strides) == list(accumulate(reversed(shape[1:]), mul, initial=1))[::-1]
+    constants = {"K": classes, "IGNORE": ignore, "CONTIGUOUS": contiguous, "PROGRAMS": programs, "BLOCK": COUNT_BLOCK}
+    numbers = (prod(shape), *_extent(shape[1:]), *_with_depth(strides, 1), ignored)
+    return Plan((programs, 1, 1), numbers, constants)
 
 
 def evaluate(
     logits: Tensor,
-    surveyed: Surveyed,
+    prepared: PreparedLabels,
     setting: Setting,
     *,
     value: bool = False,
@@ -86,56 +79,37 @@ def evaluate(
     upstream: Tensor | None = None,
     skip_unit: bool = False,
 ) -> Tensor | None:
-    """Launch the fused loss.
+    """Launch the fused loss; returns its value if that is wanted.
 
     Args:
         logits: ``(B, K, *S)``.
-        surveyed: From :func:`survey`.
+        prepared: From :func:`prepare_labels`.
         setting: Which loss.
         value: Whether to return the loss.
         gradient: Where the gradient goes, in the shape of ``logits``; ``None`` for no gradient.
         upstream: Scalar that multiplies the gradient, ``None`` for 1.
         skip_unit: ``gradient`` holds the gradient for 1 already; write another only if ``upstream`` is not 1.
     """
-    labels, ignored, tallies = surveyed
-    plan = _plan_loss(
-        logits.shape,
-        logits.stride(),
-        labels.stride(),
-        None if gradient is None else gradient.stride(),
-        setting.number_of_regions,
-        setting.constants,
-        ignored,
-        0 if tallies is None else tallies.shape[1],
-        skip_unit,
-    )
+    labels, ignored, totals = prepared
+    strides = (logits.stride(), labels.stride(), None if gradient is None else gradient.stride())
+    programs = 0 if totals is None else totals.shape[1]
+    plan = _plan_loss(logits.shape, strides, setting.number_of_regions, setting.constants, ignored, programs, skip_unit)
     partials = torch.empty(plan.programs, device=logits.device) if value else None
     counter = _counter(logits) if value and plan.programs <= FEW_PROGRAMS else None
     result = None if counter is None else torch.empty((), device=logits.device)
     tensors = (
-        logits,
-        labels,
-        setting.regions,
-        setting.rho,
-        setting.lambda_,
-        setting.scales,
-        setting.class_weights,
-        tallies,
-        upstream,
-        partials,
-        counter,
-        result,
-        gradient,
-    )
+        logits, labels, setting.regions, setting.rho, setting.lambda_, setting.scales, setting.class_weights, totals,
+        upstream, partials, counter, result, gradient,
+    )  # fmt: skip
     with _on(logits):
         start(fused_loss, plan, tensors)
     return partials.sum() if partials is not None and result is None else result
 
 
 def _counter(tensor: Tensor) -> Tensor | None:
-    """A zero that kernels of the current stream count up from and leave at zero.
+    """Return a zero that kernels of the current stream count up from and leave at zero.
 
-    None while a CUDA graph is recorded: its replays may run beside other streams.
+    It is ``None`` while a CUDA graph is recorded: replays may run beside other streams.
     """
     if not tensor.is_cuda:
         return _counter_of(tensor.device, 0)
@@ -152,37 +126,41 @@ def _counter_of(device: torch.device, stream: int) -> Tensor:
 @lru_cache(maxsize=1024)
 def _plan_loss(
     shape: torch.Size,
-    strides: tuple[int, ...],
-    label_strides: tuple[int, ...],
-    gradient_strides: tuple[int, ...] | None,
+    strides: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...] | None],
     regions: int,
-    constants: Constants,
+    constants: Setting,
     ignored: int,
-    tallies: int,
+    totals: int,
     skip_unit: bool,
 ) -> Plan:
+    """Plan a launch for logits of a shape, with the strides of logits, labels and gradient."""
     batch, classes, *size = shape
-    share = 1.0 if tallies else 1.0 / (batch * prod(size))
+    of_logits, of_labels, of_gradient = strides
+    share = 1.0 if totals else 1.0 / (batch * prod(size))
     grid, options = _tiles(shape, regions, constants)
     return Plan(
         grid,
         (
             *_extent(size),
-            *_with_depth(strides, 2),
-            *_with_depth(label_strides, 1),
-            *(_with_depth(gradient_strides, 2) if gradient_strides is not None else (0, 0, 0, 0, 0)),
-            share,
-            share * constants.weight / classes,
-            constants.tolerance,
+            *_with_depth(of_logits, 2),
+            *_with_depth(of_labels, 1),
+            *((0, 0, 0, 0, 0) if of_gradient is None else _with_depth(of_gradient, 2)),
+            *(share, share * constants.weight / classes, constants.tolerance),
             *(constants.rings or (0.0, 0.0, 0.0, 0.0)),
             ignored,
         ),
-        {"SOFT": constants.rings is not None, "SKIP_UNIT": skip_unit, "TALLIES": tallies, **options},
+        {
+            "FIT": constants.fit,
+            "SOFT": constants.rings is not None,
+            "SKIP_UNIT": skip_unit,
+            "TOTALS": totals,
+            **options,
+        },
     )
 
 
 def sums(logits: Tensor, labels: Tensor, setting: Setting) -> tuple[Tensor, Tensor]:
-    """Sums of constraint and derivative ``(2, R, K)`` and pixel counts ``(R,)`` of each region, ``float64``."""
+    """Return sums of constraint and derivative ``(2, R, K)`` and pixel counts ``(R,)`` of each region, ``float64``."""
     assert setting.rho is not None
     regions, classes = setting.rho.shape
     plan = _plan_sums(logits.shape, logits.stride(), labels.stride(), regions, setting.constants)
@@ -196,11 +174,7 @@ def sums(logits: Tensor, labels: Tensor, setting: Setting) -> tuple[Tensor, Tens
 
 @lru_cache(maxsize=1024)
 def _plan_sums(
-    shape: torch.Size,
-    strides: tuple[int, ...],
-    label_strides: tuple[int, ...],
-    regions: int,
-    constants: Constants,
+    shape: torch.Size, strides: tuple[int, ...], label_strides: tuple[int, ...], regions: int, constants: Setting
 ) -> Plan:
     grid, options = _tiles(shape, regions, constants)
     ignored = -1 if constants.ignore_index is None else constants.ignore_index
@@ -208,8 +182,8 @@ def _plan_sums(
     return Plan(grid, (*numbers, constants.tolerance, ignored), options)
 
 
-def _tiles(shape: torch.Size, regions: int, constants: Constants) -> tuple[Grid, dict[str, Any]]:
-    """The grid of a launch, and its compile-time constants."""
+def _tiles(shape: torch.Size, regions: int, constants: Setting) -> tuple[Grid, dict[str, Any]]:
+    """Return the grid of a launch, and its compile-time constants."""
     batch, classes, *size = shape
     depth, height, width = _extent(size)
     solid = len(size) == 3
@@ -240,18 +214,18 @@ def _tiles(shape: torch.Size, regions: int, constants: Constants) -> tuple[Grid,
 
 
 def _extent(size: Iterable[int]) -> tuple[int, int, int]:
-    """Depth, height, width."""
+    """Return depth, height and width; an image is a volume of depth 1."""
     size = tuple(size)
     return (1, *size) if len(size) == 2 else size  # type: ignore[return-value]
 
 
 def _with_depth(strides: tuple[int, ...], leading: int) -> tuple[int, ...]:
-    """Strides with one for the depth, which a 2-D image does not have."""
+    """Return strides with one for the depth, which a 2-D image does not have."""
     return strides if len(strides) == leading + 3 else (*strides[:leading], 0, *strides[leading:])
 
 
 def _on(tensor: Tensor) -> AbstractContextManager[Any]:
-    """Triton launches on the current device, which need not be the tensor's."""
+    """Make the tensor's device the current one, on which Triton launches."""
     if tensor.is_cuda and tensor.get_device() != torch.cuda.current_device():
         return torch.cuda.device(tensor.device)
     return nullcontext()

@@ -1,4 +1,4 @@
-"""Cross-entropy, prior, region, penalty and their gradient in one pass over logits and labels."""
+"""Cross-entropy, neighbours' shares, region, penalty and the gradient in one pass over logits and labels."""
 
 from __future__ import annotations
 
@@ -12,69 +12,28 @@ __all__ = ["fused_loss"]
 
 @triton.jit
 def fused_loss(
-    logits,
-    labels,
-    regions,
-    rho,
-    lambda_,
-    scales,
-    class_weights,
-    tallies,
-    upstream,
-    partials,
-    counter,
-    result,
-    gradient,
-    depth,
-    height,
-    width,
-    logits_b,
-    logits_k,
-    logits_z,
-    logits_y,
-    logits_x,
-    labels_b,
-    labels_z,
-    labels_y,
-    labels_x,
-    gradient_b,
-    gradient_k,
-    gradient_z,
-    gradient_y,
-    gradient_x,
-    fit_weight,
-    penalty_weight,
-    tolerance,
-    ring_0,
-    ring_1,
-    ring_2,
-    ring_3,
-    ignored,
-    K: tl.constexpr,
-    R: tl.constexpr,
-    PENALTY: tl.constexpr,
-    RADIUS_Z: tl.constexpr,
-    RADIUS: tl.constexpr,
-    REPLICATE: tl.constexpr,
-    IGNORE: tl.constexpr,
-    SOFT: tl.constexpr,
-    TOLERANT: tl.constexpr,
-    SKIP_UNIT: tl.constexpr,
-    FIELDS: tl.constexpr,
-    BITS: tl.constexpr,
-    TALLIES: tl.constexpr,
-    BLOCK_Y: tl.constexpr,
-    BLOCK_X: tl.constexpr,
-):
+    logits, labels, regions, rho, lambda_, scales, class_weights, totals,
+    upstream, partials, counter, result, gradient,
+    depth, height, width,
+    logits_b, logits_k, logits_z, logits_y, logits_x,
+    labels_b, labels_z, labels_y, labels_x,
+    gradient_b, gradient_k, gradient_z, gradient_y, gradient_x,
+    fit_weight, penalty_weight, tolerance, ring_0, ring_1, ring_2, ring_3, ignored,
+    K: tl.constexpr, R: tl.constexpr, FIT: tl.constexpr, PENALTY: tl.constexpr,
+    RADIUS_Z: tl.constexpr, RADIUS: tl.constexpr, REPLICATE: tl.constexpr, IGNORE: tl.constexpr, SOFT: tl.constexpr,
+    TOLERANT: tl.constexpr, SKIP_UNIT: tl.constexpr, FIELDS: tl.constexpr, BITS: tl.constexpr, TOTALS: tl.constexpr,
+    BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
+):  # fmt: skip
     """One tile: its part of the loss into ``partials``, its gradient into ``gradient``; either may be ``None``.
 
     - ``regions``: ``uint8`` map ``(B, *S)``, contiguous; ``None`` for inner and outer by the patch itself.
     - ``counter``, ``result``: if given, the program that ends last adds up ``partials`` into ``result``; the counter is
       0 before and after.
-    - ``tallies``: what ``census`` counted; ``None`` when every pixel counts, and with the same weight.
+    - ``totals``: what ``count_labels`` summed; ``None`` when every pixel counts, and with the same weight.
     - ``upstream``: scalar the gradient is multiplied by, ``None`` for 1.
     - ``fit_weight``, ``penalty_weight``: weight of a pixel's cross-entropy, and of a pixel's and class's penalty; where
-      there are ``tallies``, before division by them.
+      there are ``totals``, before division by them.
+    - ``FIT``: whether to compute the cross-entropy; without it no softmax is taken.
     - ``SOFT``: the target is the patch's labels weighted by ``ring_0`` .. ``ring_3``, instead of the pixel's own.
     - ``SKIP_UNIT``: ``gradient`` already holds the gradient for ``upstream`` 1: leave it if that is the value.
     """
@@ -83,12 +42,12 @@ def fused_loss(
     GROUPS: tl.constexpr = (K + FIELDS - 1) // FIELDS
     LANES: tl.constexpr = BLOCK_Y * BLOCK_X
     SIZE: tl.constexpr = (2 * RADIUS_Z + 1) * (2 * RADIUS + 1) * (2 * RADIUS + 1)
-    if tallies is not None:
-        programs = tl.arange(0, TALLIES)
-        pixels = tl.maximum(tl.sum(tl.load(tallies + programs), 0), 1.0)
+    if totals is not None:
+        programs = tl.arange(0, TOTALS)
+        pixels = tl.maximum(tl.sum(tl.load(totals + programs), 0), 1.0)
         penalty_weight = penalty_weight / pixels
         if class_weights is not None and not SOFT:
-            fit_weight = fit_weight / tl.maximum(tl.sum(tl.load(tallies + TALLIES + programs), 0), 1.1754944e-38)
+            fit_weight = fit_weight / tl.maximum(tl.sum(tl.load(totals + TOTALS + programs), 0), 1.1754944e-38)
         else:
             fit_weight = fit_weight / pixels
     if upstream is not None:
@@ -119,11 +78,12 @@ def fused_loss(
             kept = kept + (logit,)
             top = tl.maximum(top, logit)
             step += logits_k
-        for index in tl.static_range(K):
-            power = tl.exp(kept[index] - top)
-            powers = powers + (power,)
-            total += power
-    else:
+        if FIT:
+            for index in tl.static_range(K):
+                power = tl.exp(kept[index] - top)
+                powers = powers + (power,)
+                total += power
+    elif FIT:
         for _ in range(K):
             logit = tl.load(logits + step + offset, mask=live, other=0.0).to(tl.float32)
             higher = tl.maximum(top, logit)
@@ -144,16 +104,17 @@ def fused_loss(
     # The targets of a pixel sum to `whole`.
     whole = 1.0
     rings = (ring_0, ring_1, ring_2, ring_3)
-    if SOFT:
-        plain, whole = weigh_patch(
-            labels, class_weights, at, extent, strides, ignored, rings, K, RADIUS_Z, RADIUS, REPLICATE
-        )
-        known_share = 1 / tl.maximum(plain, 1e-6)
-        whole *= known_share
-    elif class_weights is not None:
-        whole = tl.load(class_weights + own, mask=valid & is_class, other=0.0)
-    pull = fit_weight * whole
-    spread = pull / total
+    if FIT:
+        if SOFT:
+            plain, whole = weigh_patch(
+                labels, class_weights, at, extent, strides, ignored, rings, K, RADIUS_Z, RADIUS, REPLICATE
+            )
+            known_share = 1 / tl.maximum(plain, 1e-6)
+            whole *= known_share
+        elif class_weights is not None:
+            whole = tl.load(class_weights + own, mask=valid & is_class, other=0.0)
+        pull = fit_weight * whole
+        spread = pull / total
     chosen = tl.zeros((LANES,), tl.float32)
     spent = tl.zeros((LANES,), tl.float32)
 
@@ -189,21 +150,23 @@ def fused_loss(
             if ALL:
                 here = live
                 logit = kept[number]
-                power = powers[number]
             else:
                 here = live & (tl.full((LANES,), number, tl.int32) + group * FIELDS < K)
                 logit = tl.load(logits + k.to(tl.int64) * logits_k + offset, mask=here, other=0.0).to(tl.float32)
-                power = tl.exp(logit - top)
-            # `where` rather than products: a class that is not the target may hold an infinity.
-            if SOFT:
-                target = known_share * blur_patch(labels, at, extent, strides, k, rings, RADIUS_Z, RADIUS, REPLICATE)
-                if class_weights is not None:
-                    target *= tl.load(class_weights + k, mask=k < K, other=0.0)
-                chosen += tl.where(target > 0, target * (logit - top), 0.0)
-                slope = spread * power - fit_weight * target
-            else:
-                chosen = tl.where(own == k, logit - top, chosen)
-                slope = spread * power - tl.where(own == k, pull, 0.0)
+            slope = tl.zeros((LANES,), tl.float32)
+            if FIT:
+                slope = spread * (powers[number] if ALL else tl.exp(logit - top))
+                # `where` rather than products: a class that is not the target may hold an infinity.
+                if SOFT:
+                    blurred = blur_patch(labels, at, extent, strides, k, rings, RADIUS_Z, RADIUS, REPLICATE)
+                    target = known_share * blurred
+                    if class_weights is not None:
+                        target *= tl.load(class_weights + k, mask=k < K, other=0.0)
+                    chosen += tl.where(target > 0, target * (logit - top), 0.0)
+                    slope -= fit_weight * target
+                else:
+                    chosen = tl.where(own == k, logit - top, chosen)
+                    slope -= tl.where(own == k, pull, 0.0)
             if PENALTY != "none":
                 count = ((packed >> (number * BITS)) & ((1 << BITS) - 1)).to(tl.float32)
                 distance = logit - scale * (count * share)
@@ -226,8 +189,9 @@ def fused_loss(
                 tl.store(gradient + to + gradient_offset, slope, mask=here)
 
     if partials is not None:
-        fit = whole * tl.log(total) - (chosen if SOFT else whole * chosen)
-        value = fit_weight * fit + penalty_weight * spent
+        value = penalty_weight * spent
+        if FIT:
+            value += fit_weight * (whole * tl.log(total) - (chosen if SOFT else whole * chosen))
         # A label that is no class must not pass for one.
         value = tl.where(is_class, value, float("nan"))
         program = tile + tl.num_programs(0) * (z + tl.num_programs(1) * b)

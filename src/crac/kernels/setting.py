@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
 
-__all__ = ["Constants", "Setting"]
-
-
-class Constants(NamedTuple):
-    """The part of a :class:`Setting` that is no tensor, as a key."""
-
-    rings: tuple[float, ...] | None
-    penalty: str
-    weight: float
-    tolerance: float
-    radius: int
-    replicate: bool
-    ignore_index: int | None
+__all__ = ["Setting"]
 
 
 class Setting(NamedTuple):
@@ -32,7 +21,9 @@ class Setting(NamedTuple):
         regions: ``uint8`` region map ``(B, *S)``, or ``None``: inner and outer by the patch itself.
         rings: Weights of a patch's labels in the target by squared distance from the centre, 0 to 3; ``None`` for
             the pixel's own label.
-        penalty: A name of :data:`crac.functional.PENALTIES`, ``"distance"`` for the constraint itself, or ``"none"``.
+        fit: Whether the fitting term is part of the loss.
+        penalty: A name of :data:`crac.functional.PENALTIES`, ``"distance"`` for the constraint itself, or ``"none"``:
+            the loss is the fitting term alone.
         weight: Factor of the penalty's mean over pixels and classes.
         tolerance: Distance to the target that is free.
         radius: Radius of the patch.
@@ -45,7 +36,8 @@ class Setting(NamedTuple):
     scales: Tensor | None = None
     class_weights: Tensor | None = None
     regions: Tensor | None = None
-    rings: list[float] | None = None
+    rings: Sequence[float] | None = None
+    fit: bool = True
     penalty: str = "none"
     weight: float = 1.0
     tolerance: float = 0.0
@@ -54,11 +46,11 @@ class Setting(NamedTuple):
     ignore_index: int | None = None
 
     @property
-    def constants(self) -> Constants:
-        """All but the tensors."""
-        return Constants(None if self.rings is None else tuple(self.rings), *self[6:])
+    def constants(self) -> Setting:
+        """Return the setting without its tensors, which can be a key."""
+        return Setting(None, None, None, None, None, None if self.rings is None else tuple(self.rings), *self[6:])
 
     @property
     def number_of_regions(self) -> int:
-        """``R``; 1 without multipliers."""
+        """Number of regions, ``R``; 1 without multipliers."""
         return 1 if self.rho is None else len(self.rho)

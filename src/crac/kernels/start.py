@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+import torch
 from torch import Tensor
 from triton.runtime import driver
 
 __all__ = ["Grid", "Plan", "current_stream", "start"]
 
 Grid = tuple[int, int, int]
+
+_direct: bool | None = None
+"""Whether Triton's private launcher can be called as :func:`start` does; unknown before the first try."""
 
 
 @dataclass(eq=False)
@@ -37,8 +41,11 @@ class Plan:
 
 
 def current_stream(device: int) -> int:
-    """The current stream of a GPU, as its driver knows it."""
-    stream: int = driver.active.get_current_stream(device)
+    """Return the current stream of a GPU, as its driver knows it."""
+    try:
+        stream: int = driver.active.get_current_stream(device)
+    except AttributeError:  # another version of Triton; torch takes longer to answer
+        stream = torch.cuda.current_stream(device).cuda_stream
     return stream
 
 
@@ -46,13 +53,18 @@ def start(kernel: Any, plan: Plan, tensors: Sequence[Tensor | None]) -> None:
     """Launch a kernel; from the second time on without Triton's own look-up.
 
     That look-up examines every argument anew and takes longer than a small loss runs. What it finds depends on the
-    plan and on the tensors' dtypes and alignments alone.
+    plan and on the tensors' dtypes and alignments alone. The launcher that is called instead is private to Triton:
+    where a version of it has another one, every launch goes through the look-up.
 
     Args:
         kernel: A jitted function of the tensors, the plan's numbers and its constants.
         plan: From which shape and setting the rest follows.
         tensors: The leading arguments, the first not ``None``.
     """
+    global _direct
+    if _direct is False:
+        kernel[plan.grid](*tensors, *plan.numbers, **plan.constants)
+        return
     assert tensors[0] is not None
     device = tensors[0].get_device()
     # Addresses, because the launcher asks the driver about every tensor it is given.
@@ -65,9 +77,20 @@ def start(kernel: Any, plan: Plan, tensors: Sequence[Tensor | None]) -> None:
     found = plan.compiled.get(key)
     if found is not None:
         run, rest = found
-        run(*addresses, *plan.numbers, *rest, stream=current_stream(device))
+        try:
+            run(*addresses, *plan.numbers, *rest, stream=current_stream(device))
+        except Exception:
+            if _direct:  # it has worked before: this error is about the launch itself
+                raise
+            _direct = False
+            kernel[plan.grid](*tensors, *plan.numbers, **plan.constants)
+        else:
+            _direct = True
         return
     compiled = kernel[plan.grid](*tensors, *plan.numbers, **plan.constants)
     if compiled is not None:  # the interpreter compiles nothing
-        given = len(tensors) + len(plan.numbers)
-        plan.compiled[key] = compiled[plan.grid], tuple(plan.constants[name] for name in kernel.arg_names[given:])
+        try:
+            constants = tuple(plan.constants[name] for name in kernel.arg_names[len(tensors) + len(plan.numbers) :])
+            plan.compiled[key] = compiled[plan.grid], constants
+        except Exception:
+            _direct = False

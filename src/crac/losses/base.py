@@ -1,4 +1,4 @@
-"""What every loss shares: checked input, cross-entropy, an optional Dice term, room for a penalty."""
+"""What every loss shares: checked input, cross-entropy, an optional Dice term, hooks for what a method changes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from crac import kernels
-from crac.errors import InputError
+from crac.errors import InputError, check_number
 from crac.functional.patches import check_integers, one_hot
+from crac.losses.multipliers import FixedPrecision, Multipliers
 
-__all__ = ["SegmentationLoss", "check_batch", "masked_mean", "widen"]
+__all__ = ["ClassWeights", "SegmentationLoss", "check_batch", "masked_mean", "widen"]
+
+ClassWeights = Sequence[float] | Tensor | None
 
 
 def check_batch(logits: Tensor, labels: Tensor, num_classes: int, ignore_index: int | None = None) -> Tensor:
@@ -32,11 +35,8 @@ def check_batch(logits: Tensor, labels: Tensor, num_classes: int, ignore_index: 
         labels = labels.squeeze(1)
     batch, _, *size = logits.shape
     if labels.shape != (batch, *size):
-        wanted = (batch, *size)
-        raise InputError(
-            f"labels must have shape {wanted} or {(batch, 1, *size)} to fit logits of shape {tuple(logits.shape)}; "
-            f"got {tuple(labels.shape)}"
-        )
+        accepted = f"{(batch, *size)} or {(batch, 1, *size)} to fit logits of shape {tuple(logits.shape)}"
+        raise InputError(f"labels must have shape {accepted}; got {tuple(labels.shape)}")
     if labels.device.type == "cpu" and labels.numel() and not torch.compiler.is_compiling():
         _check_values(labels, num_classes, ignore_index)
     return labels
@@ -55,12 +55,12 @@ def _check_values(labels: Tensor, num_classes: int, ignore_index: int | None) ->
 
 
 def widen(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits in at least ``float32`` and labels in ``int64``, as the eager path computes."""
+    """Return logits in at least ``float32`` and labels in ``int64``, as the hooks of a loss receive them."""
     return (logits if logits.dtype == torch.float64 else logits.float()), labels.long()
 
 
 def masked_mean(values: Tensor, valid: Tensor | None) -> Tensor:
-    """Mean over the valid pixels (and over the classes, where ``values`` has them); 0 where none is valid.
+    """Return the mean over the valid pixels (and classes, where ``values`` has them); 0 where no pixel is valid.
 
     Args:
         values: ``(B, *S)`` or ``(B, K, *S)``.
@@ -75,8 +75,14 @@ def masked_mean(values: Tensor, valid: Tensor | None) -> Tensor:
     return torch.where(valid, values, 0).sum() / (valid.sum() * classes).clamp(min=1)
 
 
-class SegmentationLoss(nn.Module):
-    """Mean cross-entropy, the base of every method: subclasses replace :meth:`fit` or add :meth:`penalty`.
+class SegmentationLoss(FixedPrecision):
+    """Mean cross-entropy, the base of every method.
+
+    A method implements one or both of two hooks, :meth:`fit_term` and :meth:`penalty_term`; the loss is their sum,
+    plus a Dice term if there is a ``dice_weight``. Both hooks receive checked input: logits in at least ``float32``,
+    labels ``int64`` of shape ``(B, *S)``. A method that a fused kernel can compute also implements :meth:`setting`.
+    The methods to call, :meth:`forward`, :meth:`supervised`, :meth:`fit` and :meth:`penalty`, take logits and labels
+    as they come, and all reach hooks and kernel the same way.
 
     Everything is computed in ``float32`` (``float64`` for ``float64`` logits), also under autocast.
 
@@ -85,6 +91,9 @@ class SegmentationLoss(nn.Module):
         ignore_index: Label of pixels that take no part in the loss, ``None`` for no such label.
         class_weights: ``K`` weights of the cross-entropy, which then is the weighted mean, as in PyTorch.
         dice_weight: Weight of a soft Dice loss over the foreground classes, added to the cross-entropy.
+
+    Attributes:
+        multipliers: State of methods that learn from validation batches, ``None`` for all others.
 
     Shape:
         - logits: ``(B, K, *S)`` with 2 or 3 spatial dimensions, any floating dtype.
@@ -99,52 +108,69 @@ class SegmentationLoss(nn.Module):
         num_classes: int,
         *,
         ignore_index: int | None = None,
-        class_weights: Sequence[float] | Tensor | None = None,
+        class_weights: ClassWeights = None,
         dice_weight: float = 0.0,
     ) -> None:
         super().__init__()
-        if num_classes < 2:
-            raise InputError(f"num_classes must be at least 2, the background included; got {num_classes!r}")
-        if dice_weight < 0:
-            raise InputError(f"dice_weight must not be negative; got {dice_weight!r}")
+        check_number("num_classes", num_classes, least=2, whole=True)
+        check_number("dice_weight", dice_weight, least=0)
+        if ignore_index is not None:
+            check_number("ignore_index", ignore_index, whole=True)
         self.num_classes = num_classes
         self.ignore_index = ignore_index
         self.dice_weight = dice_weight
-        weights = None if class_weights is None else torch.as_tensor(class_weights, dtype=torch.float32)
-        if weights is not None and (weights.shape != (num_classes,) or bool((weights < 0).any())):
-            raise InputError(f"class_weights must be {num_classes} numbers, none negative; got {class_weights!r}")
-        self.register_buffer("class_weights", weights, persistent=False)
+        self.multipliers: Multipliers | None = None
+        self.register_buffer("class_weights", _check_weights(class_weights, num_classes), persistent=False)
         kernels.load()
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The loss of one batch."""
-        labels = check_batch(logits, labels, self.num_classes, self.ignore_index)
-        setting = self.setting(logits, labels)
-        if setting is None:
-            logits, labels = widen(logits, labels)
-            return self.supervised(logits, labels) + self.penalty(logits, labels)
-        loss = kernels.fused_loss(logits, labels, setting)
-        return loss + self.dice_weight * self._dice(*widen(logits, labels)) if self.dice_weight else loss
-
-    def setting(self, logits: Tensor, labels: Tensor) -> kernels.Setting | None:
-        """How a fused kernel computes cross-entropy and penalty of this batch; ``None`` for the eager path."""
-        return None
-
-    def prepare(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Checked input: logits in at least ``float32``, labels ``int64`` without a channel axis."""
-        return widen(logits, check_batch(logits, labels, self.num_classes, self.ignore_index))
-
-    def valid(self, labels: Tensor) -> Tensor | None:
-        """Which pixels count, ``None`` for all of them."""
-        return None if self.ignore_index is None else labels != self.ignore_index
+        """Return the loss of one batch."""
+        return self._value(logits, labels)
 
     def supervised(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The loss without its calibration penalty."""
-        loss = self.fit(logits, labels)
-        return loss + self.dice_weight * self._dice(logits, labels) if self.dice_weight else loss
+        """Return the loss of one batch without its calibration penalty: the fitting term and the Dice term."""
+        return self._value(logits, labels, penalty=False)
 
     def fit(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The term that fits the labels: cross-entropy, unless a subclass puts another in its place."""
+        """Return the fitting term of one batch alone."""
+        return self._value(logits, labels, penalty=False, dice=False)
+
+    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the calibration penalty of one batch alone; 0 for methods that have none."""
+        return self._value(logits, labels, fit=False, dice=False)
+
+    def _value(
+        self, logits: Tensor, labels: Tensor, fit: bool = True, penalty: bool = True, dice: bool = True
+    ) -> Tensor:
+        """Check a batch and return the sum of the terms asked for: the one place that decides on kernel or eager."""
+        labels = check_batch(logits, labels, self.num_classes, self.ignore_index)
+        setting = self.setting(logits, labels, fit, penalty)
+        dice = dice and self.dice_weight > 0
+        terms = [] if setting is None else [kernels.fused_loss(logits, labels, setting)]
+        if setting is not None and not dice:
+            return terms[0]
+        logits, labels = widen(logits, labels)
+        if fit and setting is None:
+            terms.append(self.fit_term(logits, labels))
+        if dice:
+            terms.append(self.dice_weight * self._dice(logits, labels))
+        if penalty and setting is None:
+            terms.append(self.penalty_term(logits, labels))
+        return sum(terms[1:], terms[0])
+
+    def setting(self, logits: Tensor, labels: Tensor, fit: bool = True, penalty: bool = True) -> kernels.Setting | None:
+        """Describe these terms of a checked batch to the fused kernel; ``None`` leaves them to the hooks.
+
+        Args:
+            logits: ``(B, K, *S)`` as given.
+            labels: ``(B, *S)`` in the dtype given.
+            fit: Whether the kernel is to compute the fitting term.
+            penalty: Whether it is to compute the penalty.
+        """
+        return None
+
+    def fit_term(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the term that fits the labels: the cross-entropy, unless a method replaces it."""
         if self.ignore_index is None and self.class_weights is None:
             return F.cross_entropy(logits, labels)
         weights = None if self.class_weights is None else self.class_weights.to(logits.dtype)
@@ -158,18 +184,24 @@ class SegmentationLoss(nn.Module):
         mass = share.sum() if valid is None else torch.where(valid, share, 0).sum()
         return total / mass.clamp(min=torch.finfo(mass.dtype).tiny)
 
-    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """What the method adds for calibration; nothing here."""
+    def penalty_term(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return what the method adds for calibration, its weight included: 0, unless a method adds something."""
         return logits.new_zeros(())
+
+    def valid(self, labels: Tensor) -> Tensor | None:
+        """Return which pixels count, ``None`` for all of them."""
+        return None if self.ignore_index is None else labels != self.ignore_index
 
     def observe(self, logits: Tensor, labels: Tensor) -> None:
         """Take in one validation batch; only methods with multipliers learn from it."""
 
     def update_multipliers(self) -> None:
-        """Take the outer step; only methods with multipliers have one."""
+        """Take the outer step from all batches observed since the last one; see :class:`Multipliers`."""
+        if self.multipliers is not None:
+            self.multipliers.update()
 
     def _dice(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """One minus the soft Dice of the foreground classes, pooled over the batch."""
+        """Return one minus the soft Dice of the foreground classes, pooled over the batch."""
         probabilities = logits.softmax(1)
         truth = one_hot(labels, self.num_classes, self.ignore_index)
         valid = self.valid(labels)
@@ -182,5 +214,18 @@ class SegmentationLoss(nn.Module):
         return 1 - ((2 * overlap + smooth) / (size + smooth))[1:].mean()
 
     def extra_repr(self) -> str:
-        """Shown by ``print(loss)``."""
+        """Return what ``print(loss)`` shows."""
         return f"num_classes={self.num_classes}"
+
+
+def _check_weights(weights: ClassWeights, num_classes: int) -> Tensor | None:
+    """Return the class weights as a tensor."""
+    if weights is None:
+        return None
+    try:
+        tensor = torch.as_tensor(weights, dtype=torch.float32)
+    except (TypeError, ValueError, RuntimeError):
+        tensor = torch.empty(0)
+    if tensor.shape != (num_classes,) or not bool((tensor >= 0).all()):
+        raise InputError(f"class_weights must be {num_classes} numbers, none negative; got {weights!r}")
+    return tensor

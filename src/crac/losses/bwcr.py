@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from crac.errors import InputError
+from crac.errors import InputError, check_number
 from crac.functional.distances import boundary_weights
 from crac.functional.patches import check_labels, one_hot
-from crac.losses.base import SegmentationLoss, masked_mean
+from crac.losses.base import ClassWeights, SegmentationLoss, check_batch, masked_mean, widen
 
 __all__ = ["BWCRLoss"]
 
@@ -27,15 +25,24 @@ class BWCRLoss(SegmentationLoss):
         reach: Distance from the boundary, in pixels, at which the weight has fallen to ``smallest``.
         largest: Weight added at the boundary.
         smallest: Weight everywhere.
-        **options: As for :class:`~crac.losses.base.SegmentationLoss`.
+        ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
     """
 
     def __init__(
-        self, num_classes: int, reach: int = 10, largest: float = 1.0, smallest: float = 0.01, **options: Any
+        self,
+        num_classes: int,
+        reach: int = 10,
+        largest: float = 1.0,
+        smallest: float = 0.01,
+        *,
+        ignore_index: int | None = None,
+        class_weights: ClassWeights = None,
+        dice_weight: float = 0.0,
     ) -> None:
-        super().__init__(num_classes, **options)
-        if reach < 1:
-            raise InputError(f"reach must be a whole number of at least 1; got {reach!r}")
+        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
+        check_number("reach", reach, least=1, whole=True)
+        check_number("largest", largest)
+        check_number("smallest", smallest)
         self.reach = reach
         self.largest = largest
         self.smallest = smallest
@@ -43,7 +50,7 @@ class BWCRLoss(SegmentationLoss):
     def forward(
         self, logits: Tensor, labels: Tensor, other: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Cross-entropy of the first view, plus the consistency with the second if there is one.
+        """Return the cross-entropy of the first view, plus the consistency with the second if there is one.
 
         Args:
             logits: ``(B, K, *S)`` of the first view.
@@ -55,17 +62,17 @@ class BWCRLoss(SegmentationLoss):
         return loss if other is None else loss + self.consistency(logits, other, labels, mask)
 
     def weights(self, labels: Tensor) -> Tensor:
-        """Weight of every pixel, ``(B, *S)``: the largest over the foreground classes."""
+        """Return the weight of every pixel, ``(B, *S)``: the largest over the foreground classes."""
         dims = check_labels(labels)
         return boundary_weights(
             one_hot(labels, self.num_classes, self.ignore_index)[:, 1:], dims, self.reach, self.largest, self.smallest
         ).amax(1)
 
     def consistency(self, logits: Tensor, other: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Weighted mean squared difference of two aligned logit maps, over the pixels of ``mask``."""
+        """Return the weighted mean squared difference of two aligned logit maps, over the pixels of ``mask``."""
         if other.shape != logits.shape:
             raise InputError(f"other must have the shape of logits, {tuple(logits.shape)}; got {tuple(other.shape)}")
-        logits, labels = self.prepare(logits, labels)
+        logits, labels = widen(logits, check_batch(logits, labels, self.num_classes, self.ignore_index))
         valid = self.valid(labels)
         if mask is not None:
             if mask.dtype != torch.bool or mask.shape != labels.shape:

@@ -8,4 +8,4 @@ __all__ = ["CELoss"]
 
 
 class CELoss(SegmentationLoss):
-    """Mean cross-entropy."""
+    """Mean cross-entropy, with the arguments of :class:`~crac.losses.base.SegmentationLoss`."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from crac import kernels
-from crac.errors import InputError, one_of
+from crac.errors import InputError, check_number, one_of
 from crac.functional import planes
 from crac.functional.patches import Border, check_border, narrow, patch_radius
+from crac.functional.penalty import PENALTIES
 from crac.functional.priors import neighbourhood_counts, neighbourhood_proportions
 from crac.functional.regions import check_radii, region_map
-from crac.losses.base import SegmentationLoss, check_batch, masked_mean, widen
+from crac.losses.base import ClassWeights, SegmentationLoss, check_batch, masked_mean, widen
 from crac.losses.multipliers import Average, Multipliers
 
 __all__ = ["PRESETS", "CRaCLoss"]
@@ -26,7 +27,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 """The two settings of the method that exist in print: the authors' code, and the text of their paper."""
 
 
-class CRaCLoss(Multipliers, SegmentationLoss):
+class CRaCLoss(SegmentationLoss):
     """Cross-entropy, plus a penalty where logits leave what the neighbouring labels say.
 
     The constraint of class ``k`` at pixel ``i`` is ``h = |tau - l| - tolerance``, with ``tau`` the share of the
@@ -46,13 +47,11 @@ class CRaCLoss(Multipliers, SegmentationLoss):
             the two of the paper: patches with one class, and patches with several.
         tolerance: Distance between logit and target that is free. Above 0 the constraint can be satisfied, and
             multipliers can fall as well as grow.
-        **options: Constants of :class:`~crac.losses.multipliers.Multipliers` (``penalty``, ``rho``, ``gamma``, ``mu``,
-            ``rho_every``, ...) and of :class:`~crac.losses.base.SegmentationLoss` (``ignore_index``,
-            ``class_weights``, ``dice_weight``).
-
-    Attributes:
-        lambda_: Multipliers, ``(R, K)``; row 0 inner, the last row nearest to the boundary.
-        rho: Penalty weights, ``(R, K)``.
+        penalty: Name of the penalty function, see :data:`crac.functional.PENALTIES`.
+        lambda_, lambda_min, lambda_max: Start and bounds of the multipliers.
+        rho, rho_min, rho_max: Start and bounds of the penalty weights.
+        gamma, mu, rho_every: Growth of ``rho``, see :class:`~crac.losses.multipliers.Multipliers`.
+        ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
 
     Example:
         >>> loss = CRaCLoss(num_classes=4)
@@ -64,6 +63,7 @@ class CRaCLoss(Multipliers, SegmentationLoss):
         torch.Size([2, 4])
     """
 
+    multipliers: Multipliers
     scales: Tensor
 
     def __init__(
@@ -78,67 +78,113 @@ class CRaCLoss(Multipliers, SegmentationLoss):
         kernel_size: int = 3,
         radii: Sequence[int] | None = None,
         tolerance: float = 0.0,
-        **options: Any,
+        penalty: str = "phr",
+        lambda_: float = 1e-6,
+        lambda_min: float = 1e-6,
+        lambda_max: float = 1e6,
+        rho: float = 0.1,
+        rho_min: float = 0.1,
+        rho_max: float = 10.0,
+        gamma: float = 1.2,
+        mu: float = 0.9,
+        rho_every: int = 10,
+        ignore_index: int | None = None,
+        class_weights: ClassWeights = None,
+        dice_weight: float = 0.0,
     ) -> None:
+        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
         if preset not in PRESETS:
             raise one_of("preset", preset, PRESETS)
         given = {"inner_scale": inner_scale, "outer_scale": outer_scale, "border": border, "average": average}
         chosen = PRESETS[preset] | {name: value for name, value in given.items() if value is not None}
-        radii = (max(patch_radius(kernel_size), 1),) if radii is None else tuple(radii)
-        check_radii(radii)
-        super().__init__(num_classes, regions=len(radii) + 1, average=chosen["average"], **options)
-        if tolerance < 0:
-            raise InputError(f"tolerance must not be negative; got {tolerance!r}")
-        outer = chosen["outer_scale"]
-        outer = [outer] * len(radii) if isinstance(outer, int | float) else list(outer)
-        if len(outer) != len(radii):
-            raise InputError(f"outer_scale must be one number or one per radius, {len(radii)}; got {outer!r}")
+        check_number("tolerance", tolerance, least=0)
+        self.preset = preset
         self.border = check_border(chosen["border"])
         self.kernel_size = kernel_size
-        self.radii = radii
+        self.radius = patch_radius(kernel_size)
+        radii = (max(self.radius, 1),) if radii is None else radii
+        check_radii(radii)
+        self.radii = tuple(radii)
         self.tolerance = tolerance
-        self.preset = preset
-        self.register_buffer("scales", torch.tensor([chosen["inner_scale"], *outer]), persistent=False)
+        if penalty not in PENALTIES:
+            raise one_of("penalty", penalty, PENALTIES)
+        self.penalty_name = penalty
+        self.penalty_function = PENALTIES[penalty]
+        scales = _check_scales(chosen["inner_scale"], chosen["outer_scale"], len(self.radii))
+        self.register_buffer("scales", torch.tensor(scales), persistent=False)
+        lambdas, rhos = (lambda_, lambda_min, lambda_max), (rho, rho_min, rho_max)
+        self.multipliers = Multipliers(num_classes, len(scales), chosen["average"], lambdas, rhos, gamma, mu, rho_every)
 
-    def setting(self, logits: Tensor, labels: Tensor) -> kernels.Setting | None:
-        """Everything, with any penalty and any regions."""
-        radius = patch_radius(self.kernel_size)
-        if not kernels.usable(logits, labels, radius, self.ignore_index):
+    @property
+    def lambda_(self) -> Tensor:
+        """Multipliers, ``(R, K)``; row 0 inner, the last row nearest to the boundary."""
+        return self.multipliers.lambda_
+
+    @lambda_.setter
+    def lambda_(self, value: Tensor) -> None:
+        self.multipliers.lambda_ = value
+
+    @property
+    def rho(self) -> Tensor:
+        """Penalty weights, ``(R, K)``, in the same order."""
+        return self.multipliers.rho
+
+    @rho.setter
+    def rho(self, value: Tensor) -> None:
+        self.multipliers.rho = value
+
+    @property
+    def steps(self) -> Tensor:
+        """Number of outer steps taken."""
+        return self.multipliers.steps
+
+    @property
+    def regions(self) -> int:
+        """Number of regions, ``R``."""
+        return len(self.radii) + 1
+
+    def setting(self, logits: Tensor, labels: Tensor, fit: bool = True, penalty: bool = True) -> kernels.Setting | None:
+        """Describe cross-entropy, penalty or both to the kernel, which knows every penalty and any regions."""
+        if not kernels.usable(logits, labels, self.radius, self.ignore_index):
             return None
-        mixed = self.radii == (radius,)
-        buffers = self._buffers  # a module looks for an attribute elsewhere first, which small batches feel
+        # A module looks for an attribute elsewhere first, which small batches feel.
+        own, learned = self._buffers, self._modules["multipliers"]._buffers  # type: ignore[union-attr]
+        if not penalty:
+            return kernels.Setting(class_weights=own["class_weights"], ignore_index=self.ignore_index)
+        mixed = self.radii == (self.radius,)
         return kernels.Setting(
-            rho=buffers["rho"],
-            lambda_=buffers["lambda_"],
-            scales=buffers["scales"],
-            class_weights=buffers["class_weights"],
+            rho=learned["rho"],
+            lambda_=learned["lambda_"],
+            scales=own["scales"],
+            class_weights=own["class_weights"],
             regions=None if mixed else region_map(labels.long(), self.border, self.radii, self.ignore_index),
+            fit=fit,
             penalty=self.penalty_name,
             weight=1 / self.regions,
             tolerance=self.tolerance,
-            radius=radius,
+            radius=self.radius,
             replicate=self.border == "replicate",
             ignore_index=self.ignore_index,
         )
 
     def constraint(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Constraint values ``(B, K, *S)`` and regions ``(B, *S)`` of prepared logits and labels."""
+        """Return constraint values ``(B, K, *S)`` and regions ``(B, *S)`` of checked logits and labels."""
         region = region_map(labels, self.border, self.radii, self.ignore_index)
         prior = neighbourhood_proportions(labels, self.num_classes, self.border, self.kernel_size, self.ignore_index)
         target = prior * self.scales[region.long()].unsqueeze(1)
         distance = (target - logits).abs()
         return (distance - self.tolerance if self.tolerance else distance), region
 
-    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The augmented Lagrangian's penalty, averaged over pixels, classes and regions."""
+    def penalty_term(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the augmented Lagrangian's penalty, averaged over pixels, classes and regions."""
         if planes.pays(logits):
             return self._penalty_by_class(logits, labels)
         z, region = self.constraint(logits, labels)
-        values = self.penalty_function.value(z, *self._multipliers(region, z))
+        values = self.penalty_function.value(z, *self._multipliers_at(region, z))
         return masked_mean(values, self.valid(labels)) / self.regions
 
     def _penalty_by_class(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """:meth:`penalty`, in the memory of one class."""
+        """Compute :meth:`penalty_term` in the memory of one class."""
         valid = self.valid(labels)
         labels, ignored = narrow(labels, self.num_classes, self.ignore_index)
         region = region_map(labels, self.border, self.radii, ignored)
@@ -180,11 +226,11 @@ class CRaCLoss(Multipliers, SegmentationLoss):
         labels = check_batch(logits, labels, self.num_classes, self.ignore_index)
         setting = self.setting(logits, labels)
         if setting is not None:
-            self.accumulate(*kernels.fused_sums(logits, labels, setting))
+            self.multipliers.accumulate(*kernels.fused_sums(logits, labels, setting))
             return
         logits, labels = widen(logits, labels)
         z, region = self.constraint(logits, labels)
-        derivative = self.penalty_function.derivative(z, *self._multipliers(region, z))
+        derivative = self.penalty_function.derivative(z, *self._multipliers_at(region, z))
         valid = self.valid(labels)
         axes = [0, *range(2, z.ndim)]
         dtype = torch.float32 if z.device.type == "mps" else torch.float64
@@ -193,27 +239,43 @@ class CRaCLoss(Multipliers, SegmentationLoss):
             here = region == number if valid is None else (region == number) & valid
             counts.append(here.sum())
             sums += [torch.where(here.unsqueeze(1), what, 0).sum(axes, dtype=dtype) for what in (z, derivative)]
-        self.accumulate(torch.stack(sums).view(self.regions, 2, -1).transpose(0, 1), torch.stack(counts))
+        self.multipliers.accumulate(torch.stack(sums).view(self.regions, 2, -1).transpose(0, 1), torch.stack(counts))
 
-    def _multipliers(self, region: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-        """``rho`` and ``lambda_`` as each pixel's region has them, broadcastable to ``(B, K, *S)``."""
+    def _multipliers_at(self, region: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``rho`` and ``lambda_`` of each pixel's region, broadcastable to ``(B, K, *S)``."""
         masks = self._masks(region.unsqueeze(1))
         shape = (self.regions, 1, -1, *[1] * (like.ndim - 2))
         return _at(masks, self.rho.to(like.dtype).view(shape)), _at(masks, self.lambda_.to(like.dtype).view(shape))
 
     def _masks(self, region: Tensor) -> list[Tensor]:
-        """Which pixels are in which region, the first left out."""
+        """Return which pixels are in which region, the first left out."""
         return [region == number for number in range(1, self.regions)]
 
     def extra_repr(self) -> str:
-        """Shown by ``print(loss)``."""
-        return (
-            f"{super().extra_repr()}, preset={self.preset!r}, scales={self.scales.tolist()}, average={self.average!r}"
-        )
+        """Return what ``print(loss)`` shows."""
+        own = f"preset={self.preset!r}, scales={self.scales.tolist()}, average={self.multipliers.average!r}"
+        return f"{super().extra_repr()}, {own}"
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for name in self.multipliers.state_dict():
+            if prefix + name in state_dict:
+                state_dict[f"{prefix}multipliers.{name}"] = state_dict.pop(prefix + name)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def _check_scales(inner: Any, outer: Any, radii: int) -> list[float]:
+    """Return the scale of every region, from the inside to the boundary."""
+    check_number("inner_scale", inner)
+    scales = list(outer) if isinstance(outer, Iterable) and not isinstance(outer, str) else [outer] * radii
+    for scale in scales:
+        check_number("outer_scale", scale)
+    if len(scales) != radii:
+        raise InputError(f"outer_scale must be one number or one per radius, {radii}; got {outer!r}")
+    return [float(inner), *map(float, scales)]
 
 
 def _at(masks: list[Tensor], rows: Tensor) -> Tensor:
-    """One of ``rows`` for each pixel: the first, unless a mask says another."""
+    """Return one of ``rows`` for each pixel: the first, unless a mask says another."""
     at = rows[0]
     for mask, row in zip(masks, rows[1:], strict=True):
         at = torch.where(mask, row, at)

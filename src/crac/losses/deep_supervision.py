@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from crac.errors import InputError
@@ -31,7 +32,7 @@ class DeepSupervision(nn.Module):
         self.weights = weights
 
     def forward(self, outputs: Sequence[Tensor], labels: Tensor) -> Tensor:
-        """Weighted sum over the outputs.
+        """Return the weighted mean over the outputs.
 
         Args:
             outputs: Logits ``(B, K, *S)``, ``(B, K, *S')``, ..., the finest first.
@@ -44,8 +45,7 @@ class DeepSupervision(nn.Module):
         full = labels if labels.ndim == outputs[0].ndim else labels.unsqueeze(1)
         for weight, logits in zip(weights[1:], outputs[1:], strict=True):
             if weight:
-                prepared = self.loss.prepare(logits, _nearest(full, logits.shape[2:]))
-                total = total + weight * self.loss.supervised(*prepared)
+                total = total + weight * self.loss.supervised(logits, _nearest(full, logits.shape[2:]))
         return total / sum(weights)
 
     def observe(self, outputs: Sequence[Tensor], labels: Tensor) -> None:
@@ -53,14 +53,13 @@ class DeepSupervision(nn.Module):
         self.loss.observe(outputs[0], labels)
 
     def update_multipliers(self) -> None:
-        """The loss's outer step."""
+        """Take the outer step of the loss."""
         self.loss.update_multipliers()
 
 
 def _nearest(labels: Tensor, size: Sequence[int]) -> Tensor:
-    """Labels ``(B, 1, *S)`` at another resolution: the one under each coarse pixel's centre, integers throughout."""
+    """Return labels ``(B, 1, *S)`` at another resolution: the one under each coarse pixel's centre."""
     for dim, wanted in enumerate(size, start=2):
-        have = labels.shape[dim]
-        index = ((2 * labels.new_tensor(range(wanted)).long() + 1) * have).div(2 * wanted, rounding_mode="floor")
-        labels = labels.index_select(dim, index)
+        centres = (2 * torch.arange(wanted, device=labels.device) + 1) * labels.shape[dim] // (2 * wanted)
+        labels = labels.index_select(dim, centres)
     return labels

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
-from crac.losses.base import SegmentationLoss, masked_mean
+from crac.errors import check_number
+from crac.losses.base import ClassWeights, SegmentationLoss, masked_mean
 
 __all__ = ["ECPLoss"]
 
@@ -17,14 +16,23 @@ class ECPLoss(SegmentationLoss):
     Args:
         num_classes: ``K``, the background included.
         alpha: Weight of the entropy, averaged over pixels and classes.
-        **options: As for :class:`~crac.losses.base.SegmentationLoss`.
+        ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
     """
 
-    def __init__(self, num_classes: int, alpha: float = 0.1, **options: Any) -> None:
-        super().__init__(num_classes, **options)
+    def __init__(
+        self,
+        num_classes: int,
+        alpha: float = 0.1,
+        *,
+        ignore_index: int | None = None,
+        class_weights: ClassWeights = None,
+        dice_weight: float = 0.0,
+    ) -> None:
+        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
+        check_number("alpha", alpha)
         self.alpha = alpha
 
-    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The negative entropy, weighted."""
+    def penalty_term(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the weighted negative entropy."""
         log_probability = logits.log_softmax(1)
         return self.alpha * masked_mean(log_probability.exp() * log_probability, self.valid(labels))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
-from crac.errors import InputError
-from crac.losses.base import SegmentationLoss, masked_mean
+from crac.errors import check_number
+from crac.losses.base import ClassWeights, SegmentationLoss, masked_mean
 
 __all__ = ["FLLoss"]
 
@@ -18,17 +16,25 @@ class FLLoss(SegmentationLoss):
     Args:
         num_classes: ``K``, the background included.
         gamma: Focusing exponent, at least 0; 0 is the cross-entropy.
-        **options: As for :class:`~crac.losses.base.SegmentationLoss`; class weights multiply the pixels' terms.
+        class_weights: ``K`` weights that multiply the pixels' terms.
+        ignore_index, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
     """
 
-    def __init__(self, num_classes: int, gamma: float = 3.0, **options: Any) -> None:
-        super().__init__(num_classes, **options)
-        if gamma < 0:
-            raise InputError(f"gamma must not be negative; got {gamma!r}")
+    def __init__(
+        self,
+        num_classes: int,
+        gamma: float = 3.0,
+        *,
+        ignore_index: int | None = None,
+        class_weights: ClassWeights = None,
+        dice_weight: float = 0.0,
+    ) -> None:
+        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
+        check_number("gamma", gamma, least=0)
         self.gamma = gamma
 
-    def fit(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The focal term."""
+    def fit_term(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the focal loss."""
         valid = self.valid(labels)
         index = labels if valid is None else labels.where(valid, 0)
         log_probability = logits.log_softmax(1).gather(1, index.unsqueeze(1)).squeeze(1)

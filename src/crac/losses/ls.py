@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
-from crac.errors import InputError
-from crac.losses.base import SegmentationLoss, masked_mean
+from crac.errors import check_number
+from crac.losses.base import ClassWeights, SegmentationLoss, masked_mean
 
 __all__ = ["LSLoss"]
 
@@ -18,16 +16,24 @@ class LSLoss(SegmentationLoss):
     Args:
         num_classes: ``K``, the background included.
         alpha: Share that is spread, between 0 and 1.
-        **options: As for :class:`~crac.losses.base.SegmentationLoss`; class weights act on the unsmoothed part.
+        class_weights: ``K`` weights of the part that is not spread.
+        ignore_index, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
     """
 
-    def __init__(self, num_classes: int, alpha: float = 0.1, **options: Any) -> None:
-        super().__init__(num_classes, **options)
-        if not 0 <= alpha <= 1:
-            raise InputError(f"alpha must lie between 0 and 1; got {alpha!r}")
+    def __init__(
+        self,
+        num_classes: int,
+        alpha: float = 0.1,
+        *,
+        ignore_index: int | None = None,
+        class_weights: ClassWeights = None,
+        dice_weight: float = 0.0,
+    ) -> None:
+        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
+        check_number("alpha", alpha, least=0, most=1)
         self.alpha = alpha
 
-    def fit(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Cross-entropy with smoothed labels."""
+    def fit_term(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the cross-entropy with smoothed labels."""
         spread = masked_mean(-logits.log_softmax(1), self.valid(labels))
-        return (1 - self.alpha) * super().fit(logits, labels) + self.alpha * spread
+        return (1 - self.alpha) * super().fit_term(logits, labels) + self.alpha * spread

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from crac.errors import InputError
+from crac.errors import check_number
 from crac.functional.patches import one_hot
-from crac.losses.base import SegmentationLoss
+from crac.losses.base import ClassWeights, SegmentationLoss
 
 __all__ = ["ML1ACELoss"]
 
 COPIES = 64
-"""Of each bin, for neighbouring pixels to add to."""
+"""Every bin is kept this many times, so that neighbouring pixels of a GPU do not wait to add to the same one."""
 
 
 class ML1ACELoss(SegmentationLoss):
@@ -28,24 +26,31 @@ class ML1ACELoss(SegmentationLoss):
         num_classes: ``K``, the background included.
         alpha: Weight of the calibration error.
         bins: Number of bins.
-        **options: As for :class:`~crac.losses.base.SegmentationLoss`.
+        ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
     """
 
-    def __init__(self, num_classes: int, alpha: float = 1.0, bins: int = 20, **options: Any) -> None:
-        super().__init__(num_classes, **options)
-        if alpha < 0:
-            raise InputError(f"alpha must not be negative; got {alpha!r}")
-        if bins < 1:
-            raise InputError(f"bins must be a whole number of at least 1; got {bins!r}")
+    def __init__(
+        self,
+        num_classes: int,
+        alpha: float = 1.0,
+        bins: int = 20,
+        *,
+        ignore_index: int | None = None,
+        class_weights: ClassWeights = None,
+        dice_weight: float = 0.0,
+    ) -> None:
+        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
+        check_number("alpha", alpha, least=0)
+        check_number("bins", bins, least=1, whole=True)
         self.alpha = alpha
         self.bins = bins
 
-    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The weighted calibration error."""
+    def penalty_term(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the weighted calibration error."""
         return self.alpha * self.error(logits.softmax(1), labels).mean()
 
     def error(self, probabilities: Tensor, labels: Tensor) -> Tensor:
-        """Average calibration error of each image and class, ``(B, K)``.
+        """Return the average calibration error of each image and class, ``(B, K)``.
 
         Args:
             probabilities: ``(B, K, *S)``.
@@ -59,7 +64,6 @@ class ML1ACELoss(SegmentationLoss):
             keep = valid.flatten(1).unsqueeze(1)
             excess, count = torch.where(keep, excess, 0), count * keep
         place = (flat.detach() * self.bins).ceil().long().clamp(1, self.bins) - 1
-        # On a GPU they would queue for the same one.
         place += torch.arange(flat.shape[2], device=flat.device) % COPIES * self.bins
         empty = flat.new_zeros(*flat.shape[:2], COPIES * self.bins)
         pixels, excess = (

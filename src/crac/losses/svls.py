@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from torch import Tensor
 
 from crac import kernels
-from crac.errors import InputError
+from crac.errors import check_number
 from crac.functional.patches import one_hot, pad, patch_radius, weighted_patches
-from crac.losses.base import SegmentationLoss, masked_mean
+from crac.losses.base import ClassWeights, SegmentationLoss, masked_mean
 
 __all__ = ["SVLSLoss"]
 
@@ -25,21 +24,28 @@ class SVLSLoss(SegmentationLoss):
         num_classes: ``K``, the background included.
         sigma: Width of the Gaussian in pixels: 2 in the paper's tables, 1 in its authors' code.
         kernel_size: Side of the kernel, odd and at least 3.
-        **options: As for :class:`~crac.losses.base.SegmentationLoss`; class weights multiply the classes' terms.
+        class_weights: ``K`` weights that multiply the classes' terms.
+        ignore_index, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
     """
 
-    def __init__(self, num_classes: int, sigma: float = 2.0, kernel_size: int = 3, **options: Any) -> None:
-        super().__init__(num_classes, **options)
-        if sigma <= 0:
-            raise InputError(f"sigma must be positive; got {sigma!r}")
-        if kernel_size < 3:
-            raise InputError(f"kernel_size must be an odd number of at least 3; got {kernel_size!r}")
+    def __init__(
+        self,
+        num_classes: int,
+        sigma: float = 2.0,
+        kernel_size: int = 3,
+        *,
+        ignore_index: int | None = None,
+        class_weights: ClassWeights = None,
+        dice_weight: float = 0.0,
+    ) -> None:
+        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
+        check_number("sigma", sigma, above=0)
         self.sigma = sigma
-        self.radius = patch_radius(kernel_size)
+        self.radius = patch_radius(kernel_size, least=3)
 
-    def setting(self, logits: Tensor, labels: Tensor) -> kernels.Setting | None:
-        """Everything, with a kernel of side 3."""
-        if self.radius != 1 or not kernels.usable(logits, labels, 1, self.ignore_index):
+    def setting(self, logits: Tensor, labels: Tensor, fit: bool = True, penalty: bool = True) -> kernels.Setting | None:
+        """Describe the cross-entropy with smoothed labels to the kernel, which knows patches of side 3."""
+        if not fit or self.radius != 1 or not kernels.usable(logits, labels, 1, self.ignore_index):
             return None
         step = math.exp(-1 / (2 * self.sigma**2))
         neighbours = (1 + 2 * step) ** (labels.ndim - 1) - 1
@@ -47,7 +53,7 @@ class SVLSLoss(SegmentationLoss):
         return kernels.Setting(class_weights=self.class_weights, rings=rings, ignore_index=self.ignore_index)
 
     def targets(self, labels: Tensor) -> Tensor:
-        """Smoothed one-hot labels, ``(B, K, *S)``, summing to 1 (to 0 where every pixel of the patch is ignored)."""
+        """Return smoothed one-hot labels ``(B, K, *S)``: they sum to 1, to 0 where the whole patch is ignored."""
         dims = labels.ndim - 1
         profile = [math.exp(-((x / self.sigma) ** 2) / 2) for x in range(-self.radius, self.radius + 1)]
         neighbours = sum(profile) ** dims - 1  # the Gaussian is 1 at its centre
@@ -60,8 +66,8 @@ class SVLSLoss(SegmentationLoss):
             return smooth
         return smooth / smooth.sum(1, keepdim=True).clamp(min=1e-6)
 
-    def fit(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Cross-entropy with the smoothed labels."""
+    def fit_term(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the cross-entropy with the smoothed labels."""
         terms = self.targets(labels) * logits.log_softmax(1)
         if self.class_weights is not None:
             terms = terms * self.class_weights.view(1, -1, *[1] * (logits.ndim - 2))

@@ -13,7 +13,6 @@ from torch import Generator, Tensor, nn
 from crac._version import __version__
 from crac.data import Augmentation, Batch, Batches, Split, Store
 from crac.losses import SegmentationLoss, build_loss
-from crac.losses.multipliers import Multipliers
 from crac.models.card import ModelCard
 from crac.models.checkpoint import Checkpoint
 from crac.models.window import sliding_window
@@ -97,16 +96,14 @@ class Task:
 
     def multipliers(self) -> dict[str, float]:
         """Every lambda and rho by name, for methods that have them."""
-        if not isinstance(self.loss, Multipliers):
+        if self.loss.multipliers is None:
             return {}
-        regions = region_names(self.loss.regions)
-        columns: dict[str, float] = {}
-        for kind, values in (("lambda", self.loss.lambda_), ("rho", self.loss.rho)):
-            for region, row in zip(regions, values.tolist(), strict=True):
-                columns |= {
-                    f"{kind}_{region}_{name}": value for name, value in zip(self.card.class_names, row, strict=True)
-                }
-        return columns
+        return {
+            f"{kind}_{region}_{name}": value
+            for kind, regions in self.loss.multipliers.by_region().items()
+            for region, row in regions.items()
+            for name, value in zip(self.card.class_names, row, strict=True)
+        }
 
     def save(self, state: State, epoch_finished: bool) -> None:
         """Write the checkpoint; the other processes wait for the one that does."""
@@ -128,11 +125,6 @@ class Task:
         if not self.distributed:
             return flag
         return float(self.fabric.all_reduce(torch.tensor(float(flag), device=self.device), reduce_op="sum")) > 0
-
-
-def region_names(regions: int) -> list[str]:
-    """``inner`` and ``outer``, or numbers from the inside to the boundary where there are more."""
-    return ["inner", "outer"] if regions == 2 else [f"region{number}" for number in range(regions)]
 
 
 def model_card(config: TrainConfig, store: Store) -> ModelCard:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from crac.losses.base import SegmentationLoss
@@ -32,30 +33,35 @@ class CalibratedLoss(nn.Module):
         self.weight = weight
 
     def forward(self, output: Output, target: Output) -> Tensor:
-        """The loss of one batch.
+        """Return the loss of one batch.
 
         Args:
             output: Logits ``(B, K, *S)``, or a list of them, the finest first.
             target: Labels ``(B, 1, *S)`` of any dtype, in the same form.
         """
         value: Tensor = self.loss(output, target)
-        logits, labels = self.calibration.prepare(_finest(output), _finest(target).long())
+        logits, labels = _finest(output), _integers(_finest(target))
         if not self.training:
             self.calibration.observe(logits, labels)
         return value + self.weight * self.calibration.penalty(logits, labels)
 
 
 class Fit(nn.Module):
-    """A method's fitting term in place of nnU-Net's cross-entropy, which is called with floating labels."""
+    """A method's fitting term in place of nnU-Net's cross-entropy."""
 
     def __init__(self, calibration: SegmentationLoss) -> None:
         super().__init__()
         self.calibration = calibration
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The term, at any resolution; labels are ``(B, *S)`` or ``(B, 1, *S)``."""
-        return self.calibration.fit(*self.calibration.prepare(logits, target.long()))
+        """Return the term, at any resolution; labels are ``(B, *S)`` or ``(B, 1, *S)``."""
+        return self.calibration.fit(logits, _integers(target))
 
 
 def _finest(outputs: Output) -> Tensor:
     return outputs if isinstance(outputs, Tensor) else outputs[0]
+
+
+def _integers(target: Tensor) -> Tensor:
+    """Return labels as integers: nnU-Net's are ``int16``, which the kernels read, or floating."""
+    return target.to(torch.int16) if target.is_floating_point() else target

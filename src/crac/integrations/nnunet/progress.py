@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from crac.files import replacing
+
 __all__ = ["add_panel"]
 
 DPI = 100
@@ -47,6 +49,5 @@ def add_panel(path: Path, curves: Mapping[tuple[str, str], Sequence[float]], tit
     rendered = io.BytesIO()
     figure.savefig(rendered, format="png")
     below = np.asarray(Image.open(rendered).convert("RGB"))
-    part = path.with_name(f".{path.name}.part")
-    Image.fromarray(np.vstack([above, below])).save(part, format="PNG")
-    part.replace(path)
+    with replacing(path) as partial:
+        Image.fromarray(np.vstack([above, below])).save(partial, format="PNG")

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from crac.errors import InputError, require
+from crac.files import replacing
 from crac.integrations.nnunet.loss import CalibratedLoss, Fit
 from crac.integrations.nnunet.progress import add_panel
 from crac.losses import build_loss
-from crac.losses.multipliers import Multipliers
 
 require("nnunetv2")
 from nnunetv2.training.loss.deep_supervision import DeepSupervisionWrapper  # noqa: E402
@@ -54,7 +54,7 @@ class _CalibratedTrainer(nnUNetTrainer):  # type: ignore[misc]
         return CalibratedLoss(loss, calibration, loss.weight_factors[0] if deep else 1.0).to(self.device)
 
     def _adapt(self, loss: nn.Module, calibration: nn.Module) -> None:
-        """Room for a method that replaces a part of nnU-Net's ``DC_and_CE_loss`` rather than adding to it."""
+        """Change nnU-Net's ``DC_and_CE_loss``, for methods that replace a part of it rather than add to it."""
 
     def on_validation_epoch_start(self) -> None:
         super().on_validation_epoch_start()
@@ -81,17 +81,18 @@ class _CalibratedTrainer(nnUNetTrainer):  # type: ignore[misc]
             add_panel(Path(self.output_folder) / "progress.png", curves, "lambda")
 
     def save_checkpoint(self, filename: str) -> None:
-        """Beside what nnU-Net saves, the multipliers; whole or not at all."""
-        part = Path(f"{filename}.part")
-        super().save_checkpoint(str(part))
-        if self.local_rank == 0 and not self.disable_checkpointing:
+        """Save the multipliers beside what nnU-Net saves, whole or not at all."""
+        if self.local_rank != 0 or self.disable_checkpointing:
+            super().save_checkpoint(filename)  # which writes nothing
+            return
+        with replacing(Path(filename)) as part:
+            super().save_checkpoint(str(part))
             checkpoint = torch.load(part, map_location="cpu", weights_only=False)
             checkpoint["crac"] = {"trainer": type(self).__name__, "loss": self.loss.calibration.state_dict()}
             if type(self).build_network_architecture is nnUNetTrainer.build_network_architecture:
                 # Only used to build the network for prediction, which people without crac can then do as well.
                 checkpoint["trainer_name"] = nnUNetTrainer.__name__
             torch.save(checkpoint, part)
-            part.replace(filename)
 
     def load_checkpoint(self, filename_or_checkpoint: str) -> None:
         super().load_checkpoint(filename_or_checkpoint)
@@ -103,17 +104,9 @@ class _CalibratedTrainer(nnUNetTrainer):  # type: ignore[misc]
         self.loss.calibration.load_state_dict(checkpoint["crac"]["loss"])
 
     def _multipliers(self) -> dict[str, dict[str, list[float]]]:
-        """Name -> region -> one value per class; empty for methods without multipliers."""
-        calibration = self.loss.calibration
-        if not isinstance(calibration, Multipliers):
-            return {}
-        regions = (
-            ["inner", "outer"] if calibration.regions == 2 else [f"region {i}" for i in range(calibration.regions)]
-        )
-        return {
-            name: dict(zip(regions, values.tolist(), strict=True))
-            for name, values in (("lambda", calibration.lambda_), ("rho", calibration.rho))
-        }
+        """Return name -> region -> one value per class; empty for methods without multipliers."""
+        multipliers = self.loss.calibration.multipliers
+        return {} if multipliers is None else multipliers.by_region()
 
     def _label_names(self) -> list[str]:
         labels = self.dataset_json["labels"]

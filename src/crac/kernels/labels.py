@@ -5,34 +5,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["census"]
+__all__ = ["count_labels"]
 
 
 @triton.jit
-def census(
-    labels,
-    codes,
-    class_weights,
-    tallies,
-    pixels,
-    depth,
-    height,
-    width,
-    stride_b,
-    stride_z,
-    stride_y,
-    stride_x,
+def count_labels(
+    labels, codes, class_weights, totals,
+    pixels, depth, height, width,
+    stride_b, stride_z, stride_y, stride_x,
     ignored,
-    K: tl.constexpr,
-    IGNORE: tl.constexpr,
-    CONTIGUOUS: tl.constexpr,
-    PROGRAMS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    K: tl.constexpr, IGNORE: tl.constexpr, CONTIGUOUS: tl.constexpr, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Narrow the labels to a byte, and sum what the means are divided by.
 
     A code is the class, 254 for an ignored pixel, 255 for a label that is neither. Every program leaves its number
-    of valid pixels, and their summed class weight, in ``tallies``, ``(2, PROGRAMS)``.
+    of valid pixels, and their summed class weight, in ``totals``, ``(2, PROGRAMS)``.
     """
     program = tl.program_id(0)
     count = tl.zeros((BLOCK,), tl.float32)
@@ -58,6 +45,6 @@ def census(
         count += valid.to(tl.float32)
         if class_weights is not None:
             mass += tl.load(class_weights + code, mask=valid & (code < K), other=0.0)
-    if tallies is not None:
-        tl.store(tallies + program, tl.sum(count, 0))
-        tl.store(tallies + PROGRAMS + program, tl.sum(mass, 0))
+    if totals is not None:
+        tl.store(totals + program, tl.sum(count, 0))
+        tl.store(totals + PROGRAMS + program, tl.sum(mass, 0))
