@@ -1,13 +1,14 @@
-"""A suite of three methods that runs in a second or two each, on the phantoms of the training tests."""
+"""A suite of three methods that runs in a second or two each, and committed results of phantoms."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from committed import FIXTURE
 
 from conftest_training import store  # noqa: F401
-from crac.benchmark import Suite
+from crac.benchmark import CellResult, Suite, load_results
 from crac.data import Store
 
 
@@ -39,3 +40,9 @@ def tiny(store: Store, tmp_path: Path) -> Any:  # noqa: F811
 def tiny_suite(tiny: Any) -> Any:
     """Loads a suite file."""
     return lambda **changes: Suite.load(tiny(**changes))
+
+
+@pytest.fixture
+def results() -> list[CellResult]:
+    """Results of format 1, as an earlier version wrote them: two masks, four methods and a sweep, two seeds."""
+    return load_results([FIXTURE / "results"])

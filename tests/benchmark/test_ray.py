@@ -38,18 +38,18 @@ def test_a_running_cluster_is_used_and_a_dying_worker_breaks_only_its_run(
 ) -> None:
     import ray
 
-    from crac.benchmark import schedule
+    from crac.benchmark import runner
 
     def do_job_or_die(job: Any, folder: Any) -> Any:
         import os
 
-        from crac.benchmark.work import do_job
+        from crac.benchmark.job import do_job
 
         if job.config.method == "fl":
             os._exit(1)
         return do_job(job, folder)
 
-    monkeypatch.setattr(schedule, "do_job", do_job_or_die)
+    monkeypatch.setattr(runner, "do_job", do_job_or_die)
     methods = {name: {"method": name} for name in ("ce", "fl", "ls")}
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:

@@ -2,39 +2,21 @@
 
 import numpy as np
 import pytest
+import yaml
 from scipy import stats
 
 import crac
+from common import ROOT
 from crac.errors import InputError
 from crac.metrics import friedman_test, nemenyi, paired_bootstrap, ranks
 
-# DSC, HD95, ECE, TACE on ACDC, then on FLARE; the printed Friedman rank (rows: FL ECP LS SVLS MbLS NACL BWCR CRaC).
-UNET = """
-.620 7.30 .153 .224   .834 6.65 .053 .145   7.88
-.782 4.44 .130 .151   .860 5.30 .037 .134   5.38
-.809 3.30 .083 .093   .860 5.33 .055 .050   4.88
-.824 2.81 .091 .138   .857 5.72 .039 .144   5.25
-.827 2.99 .103 .081   .836 5.75 .046 .041   5.25
-.854 2.93 .068 .073   .868 5.12 .033 .031   2.25
-.841 2.69 .051 .075   .848 5.39 .029 .059   3.13
-.877 1.72 .057 .058   .876 5.52 .029 .033   1.75
-"""
-NNUNET = """
-.874 1.60 .134 .136   .893 3.93 .039 .061   6.00
-.889 1.44 .067 .112   .873 5.85 .046 .131   6.00
-.891 1.35 .067 .066   .891 3.61 .062 .047   4.00
-.883 1.69 .059 .111   .894 4.02 .026 .115   5.13
-.886 1.46 .057 .052   .891 3.65 .031 .031   3.50
-.884 1.52 .056 .059   .896 3.34 .025 .026   2.50
-.864 1.82 .063 .079   .868 4.47 .041 .099   6.63
-.891 1.48 .052 .051   .895 3.24 .029 .029   1.88
-"""
+PAPER = yaml.safe_load((ROOT / "src/crac/benchmark/paper.yaml").read_text())["tables"]
 HIGHER = [True, False, False, False] * 2
 
 
-@pytest.mark.parametrize("text", [UNET, NNUNET], ids=["unet", "nnunet"])
-def test_the_papers_columns_to_the_printed_digits(text):
-    numbers = np.array([line.split() for line in text.split("\n") if line], dtype=float)
+@pytest.mark.parametrize("backbone", ["unet", "nnunet"])
+def test_the_papers_columns_to_the_printed_digits(backbone):
+    numbers = np.array(list(PAPER[backbone].values()))
     got = crac.friedman_rank(numbers[:, :-1], HIGHER)
     half_up = np.floor(got * 100 + 0.5) / 100
     np.testing.assert_allclose(half_up, numbers[:, -1], atol=1e-9)
@@ -75,6 +57,8 @@ def test_paired_bootstrap_agrees_with_the_normal_interval_and_uses_the_pairing()
     assert interval.low == pytest.approx(difference.mean() - 1.96 * error, abs=0.15 * error)
     assert interval.high == pytest.approx(difference.mean() + 1.96 * error, abs=0.15 * error)
     assert interval == paired_bootstrap(first, second)
+    assert interval != paired_bootstrap(first, second, seed=1)
+    assert paired_bootstrap([0.5], [0.25]) == (0.25, 0.25, 0.25)  # nothing to draw from
     with_gap = np.append(first, np.nan), np.append(second, 1.0)
     assert paired_bootstrap(*with_gap) == interval
     median = paired_bootstrap(first, second, statistic=lambda values: np.median(values, axis=-1))

@@ -5,7 +5,7 @@ from crac.errors import require
 for _package in ("pydantic", "yaml", "safetensors", "nibabel"):
     require(_package)
 
-from crac.benchmark.result import CellResult, load_results  # noqa: E402
+from crac.benchmark.results import CellResult, load_results  # noqa: E402
 from crac.benchmark.runner import Summary, run_benchmark  # noqa: E402
 from crac.benchmark.suite import Suite  # noqa: E402
 

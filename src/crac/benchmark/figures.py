@@ -1,162 +1,199 @@
-"""The paper's figures, drawn from results alone."""
+"""The figures of a benchmark: the paper's, from results alone, and maps of single slices."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from crac.benchmark.content import compared
-from crac.benchmark.scores import MAIN, MASK, Group, patient_table
-from crac.errors import require
-from crac.report.plots import MARKERS, PALETTE, STYLE, critical_difference
+from crac.benchmark.results import MAIN, MASK, Group
+from crac.palette import MARKERS, PALETTE, STYLE, pyplot
+from crac.report.plots import critical_difference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Drawing", "drawings"]
+__all__ = ["MAPS", "Drawing", "draw_maps", "drawings"]
 
 Drawing = tuple[str, str, Callable[[], "Figure"]]
-"""Name of the file, what it shows, and how to draw it."""
+"""Name of the file without its ending, what the figure shows, and a function that draws it."""
 
+MAPS = "Best and worst volume of every method: outlines (white: label) and confidence"
 LINES = ("--", ":", "-.")
 
 
 def drawings(group: Group) -> Iterator[Drawing]:
-    """Every figure a group has the results for."""
-    if group.rows:
+    """Yield every figure a group has the results for."""
+    if group.methods:
         yield f"reliability-{group.name}", "Accuracy against confidence, every method", partial(_reliability, group)
         yield f"logits-{group.name}", "Logits of the winning class and of the others", partial(_logits, group)
-    if any("lambda_" in name for row in compared(group) for name in row.results[0].history):
+    if _with_multipliers(group):
         yield f"multipliers-{group.name}", "Multipliers over the epochs", partial(_multipliers, group)
-    for method in group.sweeps:
-        yield f"sweep-{method}-{group.name}", f"Sensitivity of {method} to its weight", partial(_sweep, group, method)
-    if len(group.rows) > 2:
-        yield from _rank_drawings(group)
+    for loss in group.sweeps:
+        yield f"sweep-{loss}-{group.name}", f"Sensitivity of {loss} to its weight", partial(_sweep, group, loss)
+    if len(group.methods) > 2:
+        for measure in MAIN:
+            table = group.by_patient(measure.key, group.methods).to_numpy().T
+            if table.shape[1] > 1 and np.ptp(table, axis=0).any():  # without any difference there are no ranks
+                name = f"ranks-{measure.heading.lower()}-{group.name}"
+                what = f"Critical differences of {measure.heading}, test patients as blocks"
+                labels = [group.labels[method] for method in group.methods]
+                yield name, what, partial(critical_difference, table, labels, bool(measure.higher))
 
 
-def _rank_drawings(group: Group) -> Iterator[Drawing]:
-    labels = [row.label for row in group.rows]
-    for measure in MAIN:
-        table = patient_table(group.rows, measure)
-        if table.shape[1] > 1 and np.ptp(table, axis=0).any():  # without any difference there are no ranks
-            name = f"ranks-{measure.heading.lower()}-{group.name}"
-            what = f"Critical differences of {measure.heading}, test patients as blocks"
-            yield name, what, partial(critical_difference, table, labels, bool(measure.higher))
+def draw_maps(group: Group, folder: Path) -> Iterator[Drawing]:
+    """Yield the figure of the slices that a benchmark kept of each method's best and worst volume, if it kept any.
+
+    Args:
+        group: The methods to show.
+        folder: Folder of ``CELL.npz`` files.
+    """
+    files = {method: folder / f"{group.of[method][0].cell.name}.npz" for method in group.methods}
+    if files := {method: path for method, path in files.items() if path.exists()}:
+        yield f"maps-{group.name}", MAPS, partial(_maps, group, files)
+
+
+def _axes(rows: int, columns: int, size: tuple[float, float], **options: Any) -> tuple[Figure, Any]:
+    plt = pyplot()
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained", **options)
+    return figure, axes
 
 
 def _grid(number: int, columns: int = 4, width: float = 2.5, height: float = 2.4) -> tuple[Figure, list[Any]]:
-    require("matplotlib").use("agg", force=False)
-    plt = require("matplotlib.pyplot")
-    rows = math.ceil(number / columns)
-    figure: Figure
-    columns = min(columns, number)
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(
-            rows, columns, figsize=(width * columns, height * rows + 0.4), sharex=True, sharey=True, squeeze=False,
-            layout="constrained",
-        )  # fmt: skip
-    flat = list(axes.flat)
-    for axis in flat[number:]:
+    """Return a figure with a number of small axes that share their scales."""
+    rows, columns = math.ceil(number / columns), min(columns, number)
+    figure, axes = _axes(rows, columns, (width * columns, height * rows + 0.4), sharex=True, sharey=True)
+    for axis in axes.flat[number:]:
         axis.set_visible(False)
-    return figure, flat[:number]
+    return figure, list(axes.flat[:number])
+
+
+def _titles(figure: Figure, x: str, y: str, title: str) -> Figure:
+    figure.supxlabel(x, fontsize=10)
+    figure.supylabel(y, fontsize=10)
+    figure.suptitle(title, fontsize=10)
+    return figure
 
 
 def _reliability(group: Group) -> Figure:
-    figure, axes = _grid(len(group.rows))
-    for axis, row in zip(axes, group.rows, strict=True):
-        bins = [result.pooled[MASK]["bins"] for result in row.results]
-        counts = np.array([one["counts"] for one in bins], dtype=float)
-        confidence, accuracy = (_pool(counts, [one[name] for one in bins]) for name in ("confidence", "accuracy"))
+    figure, axes = _grid(len(group.methods))
+    for axis, method in zip(axes, group.methods, strict=True):
+        pooled = [result.pooled[MASK] for result in group.of[method]]
+        counts = np.array([one["bins"]["counts"] for one in pooled], dtype=float)
+        confidence, accuracy = (
+            _pool(counts, [one["bins"][name] for one in pooled]) for name in ("confidence", "accuracy")
+        )
         edges = np.linspace(0, 1, counts.shape[1] + 1)
         axis.plot([0, 1], [0, 1], "--", color="#555555", linewidth=1)
         axis.bar((edges[1:] + edges[:-1]) / 2, accuracy, 1 / counts.shape[1], color=PALETTE[4], edgecolor="white")
         axis.plot(confidence, accuracy, color=PALETTE[0], marker=".", linewidth=1)
-        ece, gap = (np.mean([result.pooled[MASK][name] for result in row.results]) for name in ("ece", "gap"))
-        axis.set_title(f"{row.label}\nECE {ece:.3f}, gap {gap:+.3f}", fontsize=9)
+        ece, gap = (np.mean([one[name] for one in pooled]) for name in ("ece", "gap"))
+        axis.set_title(f"{group.labels[method]}\nECE {ece:.3f}, gap {gap:+.3f}", fontsize=9)
         axis.set(xlim=(0, 1), ylim=(0, 1))
-    figure.supxlabel("confidence", fontsize=10)
-    figure.supylabel("accuracy", fontsize=10)
-    figure.suptitle(f"{group.title}: voxels labelled foreground, all volumes and seeds pooled", fontsize=10)
-    return figure
+    title = f"{group.title}: voxels labelled foreground, all volumes and seeds pooled"
+    return _titles(figure, "confidence", "accuracy", title)
 
 
-def _pool(counts: np.ndarray[Any, Any], means: Sequence[Sequence[float | None]]) -> np.ndarray[Any, Any]:
-    values = np.array([[0.0 if value is None else value for value in one] for one in means])
-    total = counts.sum(0)
+def _pool(counts: NDArray[np.float64], means: Sequence[Sequence[float | None]]) -> NDArray[np.float64]:
+    """Return the mean of each bin over runs, weighted by their counts; NaN where a bin is empty in all."""
+    values, total = np.nan_to_num(np.array(means, dtype=float)), counts.sum(0)
     return np.where(total > 0, (counts * values).sum(0) / np.maximum(total, 1), np.nan)
 
 
 def _logits(group: Group) -> Figure:
-    figure, axes = _grid(len(group.rows))
-    low, high = group.rows[0].results[0].logits["range"]
-    sums = {}
-    for row in group.rows:
+    figure, axes = _grid(len(group.methods))
+    low, high = group.results[0].logits["range"]
+    shares = {}
+    for method in group.methods:
         for kind in ("winning", "other"):
-            counts = np.sum([result.logits[kind] for result in row.results], axis=0, dtype=float)
-            sums[row.method, kind] = counts / max(counts.sum(), 1)
-    seen = np.flatnonzero(np.sum(list(sums.values()), axis=0) > 1e-3)
-    edges = np.linspace(low, high, len(next(iter(sums.values()))) + 1)
-    for axis, row in zip(axes, group.rows, strict=True):
+            counts = np.sum([result.logits[kind] for result in group.of[method]], axis=0, dtype=float)
+            shares[method, kind] = counts / max(counts.sum(), 1)
+    seen = np.flatnonzero(np.sum(list(shares.values()), axis=0) > 1e-3)
+    edges = np.linspace(low, high, len(next(iter(shares.values()))) + 1)
+    for axis, method in zip(axes, group.methods, strict=True):
         for kind, colour in (("winning", PALETTE[1]), ("other", PALETTE[0])):
-            axis.stairs(sums[row.method, kind], edges, fill=True, alpha=0.55, color=colour, label=kind)
-        axis.set_title(row.label, fontsize=9)
+            axis.stairs(shares[method, kind], edges, fill=True, alpha=0.55, color=colour, label=kind)
+        axis.set_title(group.labels[method], fontsize=9)
         axis.set_xlim(edges[seen[0]], edges[seen[-1] + 1])
     axes[0].legend(frameon=False, fontsize=8)
-    figure.supxlabel("logit", fontsize=10)
-    figure.supylabel("share", fontsize=10)
-    figure.suptitle(f"{group.title}: logits of the winning class and of the others", fontsize=10)
-    return figure
+    return _titles(figure, "logit", "share", f"{group.title}: logits of the winning class and of the others")
+
+
+def _with_multipliers(group: Group) -> list[str]:
+    return [method for method in group.ours if any("lambda_" in name for name in group.of[method][0].history)]
 
 
 def _multipliers(group: Group) -> Figure:
-    rows = [row for row in compared(group) if any(name.startswith("lambda_") for name in row.results[0].history)]
-    figure, axes = _grid(len(rows), columns=2, width=4.0, height=3.2)
-    for axis, row in zip(axes, rows, strict=True):
-        history = row.results[0].history
+    methods = _with_multipliers(group)
+    figure, axes = _grid(len(methods), columns=2, width=4.0, height=3.2)
+    for axis, method in zip(axes, methods, strict=True):
+        history = group.of[method][0].history
         columns = [name for name in history if name.startswith("lambda_")]
         regions = list(dict.fromkeys(name.split("_")[1] for name in columns))
         for name in columns:
             _, region, class_ = name.split("_", 2)
-            mean = np.mean([result.history[name] for result in row.results], axis=0)
+            mean = np.mean([result.history[name] for result in group.of[method]], axis=0)
             axis.plot(
                 history["epoch"], mean, color=PALETTE[group.classes.index(class_) % len(PALETTE)],
                 linestyle=("-", *LINES)[regions.index(region) % 4], label=f"{class_}, {region}",
                 marker="." if len(mean) < 3 else None, linewidth=1.3,
             )  # fmt: skip
-        axis.set_title(row.label, fontsize=9)
+        axis.set_title(group.labels[method], fontsize=9)
         axis.set_yscale("symlog", linthresh=0.01)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, fontsize=8, loc="outside right center")
-    figure.supxlabel("epoch", fontsize=10)
-    figure.supylabel("multiplier λ", fontsize=10)
-    figure.suptitle(f"{group.title}: multipliers, mean over seeds", fontsize=10)
-    return figure
+    figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right center")
+    return _titles(figure, "epoch", "multiplier λ", f"{group.title}: multipliers, mean over seeds")
 
 
-def _sweep(group: Group, method: str) -> Figure:
-    option, rows = group.sweeps[method].option, group.sweeps[method].rows
-    plt = require("matplotlib.pyplot")
-    with plt.rc_context(STYLE):
-        figure: Figure
-        figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-    for axis, measure in zip(axes, (MAIN[0], MAIN[2]), strict=True):
-        known = [(weight, n) for weight, row in rows.items() if (n := row.number(measure)) is not None]
+def _sweep(group: Group, loss: str) -> Figure:
+    option, methods = group.sweeps[loss]
+    figure, ((left, right),) = _axes(1, 2, (9, 3.4))
+    for axis, measure in ((left, MAIN[0]), (right, MAIN[2])):
+        numbers = group.over_seeds(measure.key)
+        swept = numbers.loc[list(methods.values())].set_axis(list(methods)).dropna(subset="mean")
         axis.errorbar(
-            [w for w, _ in known], [n.value for _, n in known], [n.sd or 0 for _, n in known],
-            color=PALETTE[0], marker=MARKERS[0], capsize=3, label=f"{method}, by {option}",
+            swept.index, swept["mean"], swept["std"].fillna(0), color=PALETTE[0], marker=MARKERS[0], capsize=3,
+            label=f"{loss}, by {option}",
         )  # fmt: skip
-        for index, row in enumerate(compared(group)):
-            number = row.number(measure)
-            if number is not None:
-                colour, sd = PALETTE[(1 + index) % len(PALETTE)], number.sd or 0
-                axis.axhline(number.value, color=colour, linestyle=LINES[index % 3], label=row.label)
-                axis.axhspan(number.value - sd, number.value + sd, color=colour, alpha=0.12, linewidth=0)
+        for index, (method, (mean, sd)) in enumerate(
+            numbers.loc[group.ours].dropna(subset="mean").fillna({"std": 0}).iterrows()
+        ):
+            colour = PALETTE[(1 + index) % len(PALETTE)]
+            axis.axhline(mean, color=colour, linestyle=LINES[index % 3], label=group.labels[str(method)])
+            axis.axhspan(mean - sd, mean + sd, color=colour, alpha=0.12, linewidth=0)
         axis.set(xlabel=option, ylabel=measure.heading)
-    handles, labels = axes[0].get_legend_handles_labels()
+    handles, labels = left.get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, fontsize=9, loc="outside lower center", ncols=len(labels))
     figure.suptitle(f"{group.title}: mean and standard deviation over seeds", fontsize=10)
     return figure
+
+
+def _maps(group: Group, files: dict[str, Path]) -> Figure:
+    """A row per method, of its first seed: outlines (label thin and white, prediction in colour) and confidence."""
+    figure, axes = _axes(len(files), 4, (8.4, 2.1 * len(files) + 0.3))
+    for line, (method, path) in zip(axes, files.items(), strict=True):
+        with np.load(path, allow_pickle=False) as slices:
+            for index, which in enumerate(("best", "worst")):
+                image, confidence = line[2 * index], line[2 * index + 1]
+                image.imshow(slices[f"{which}_image"], cmap="gray", vmin=0, vmax=255)
+                _outline(image, slices[f"{which}_label"], ("white",), 0.6)
+                _outline(image, slices[f"{which}_prediction"], PALETTE, 1.2)
+                shown = confidence.imshow(slices[f"{which}_confidence"] / 255, cmap="viridis", vmin=0.25, vmax=1)
+                score, name = float(slices[f"{which}_dsc"]), str(slices[f"{which}_name"])
+                image.set_title(f"{which}: {name}, DSC {score:.3f}", fontsize=7)
+        line[0].set_ylabel(group.labels[method], fontsize=8)
+        for axis in line:
+            axis.set(xticks=[], yticks=[])
+    figure.colorbar(shown, ax=axes[:, -1], fraction=0.05, label="confidence")
+    return figure
+
+
+def _outline(axis: Any, labels: NDArray[np.uint8], colours: Sequence[str], width: float) -> None:
+    for number in np.unique(labels[labels > 0]).tolist():
+        if not (labels == number).all():
+            axis.contour(labels == number, [0.5], colors=colours[number % len(colours)], linewidths=width)

@@ -1,32 +1,47 @@
-"""Run a suite: what is finished is kept, what is broken is named, the rest is done."""
+"""Run a suite: what is finished is kept, what is broken is named, the rest is done.
+
+Jobs are done one after the other, in processes, or on a Ray cluster. Each way takes a job from an iterator only when it
+has a place for one, so that the iterator may end early, and yields every job as it begins and its outcome as it ends.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
-import time
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from crac.benchmark.cell import Folder, Job
-from crac.benchmark.result import CellResult
-from crac.benchmark.schedule import Started, in_processes, in_turn, on_ray
-from crac.benchmark.suite import DataSet, Suite
+import torch
+
+from crac.benchmark.job import Folder, Outcome, do_job
+from crac.benchmark.results import CellResult
+from crac.benchmark.suite import Cell, Job, Suite
 from crac.benchmark.watch import Watch
-from crac.data import Store, phantom, prepare
-from crac.errors import InputError, ProblemsError
+from crac.data import Split, Store, phantom, prepare
+from crac.errors import InputError, ProblemsError, check_number
+from crac.parallel import leave_with_parent, ray_cluster
 from crac.training.engine import check_devices
 
 __all__ = ["Summary", "run_benchmark"]
 
+Events = Iterator[Job | Outcome]
+
 
 @dataclass(frozen=True)
 class Summary:
-    """How a call ended.
+    """How a benchmark stands after a call.
 
     Args:
         done: Names of the runs that are finished, now or before.
-        broken: Name -> why.
+        broken: Name of a run -> why it failed.
         left: Names of the runs that were not begun or not finished.
     """
 
@@ -55,143 +70,166 @@ def run_benchmark(
         only: Names of methods, with ``*`` and ``?``; all by default.
         time_limit: Seconds after which no run is begun, nor one that would take longer than what is left.
     """
-    if jobs is not None and jobs < 1:
-        raise InputError(f"jobs must be at least 1; got {jobs}")
+    if jobs is not None:
+        check_number("jobs", jobs, least=1, whole=True)
     folder = Folder(Path(out).absolute())
-    stores = {name: _store(name, value, folder) for name, value in suite.datasets.items()}
+    stores = {name: (data.store or folder.data(name)).absolute() for name, data in suite.datasets.items()}
     chosen = _choose(suite.jobs(stores), only)
     _refuse_other_settings(chosen, folder)
-    _prepare(suite, folder)
-    open_jobs = [job for job in chosen if _missing(job, folder)]
-    if ray is None:
-        _refuse_missing_devices(suite, open_jobs)
-    clock = Clock(chosen, folder, time_limit)
-    queue = clock.admitted(iter(open_jobs))
+    for name in suite.datasets:
+        _make_ready(suite, name, folder)
+    watch = Watch(chosen, folder, jobs or 1, time_limit)
     if ray is not None:
-        events = on_ray(queue, folder, ray, jobs)
-    elif (jobs or 1) > 1:
-        events = in_processes(queue, folder, jobs or 1)
+        events = on_ray(watch.admitted(), folder, ray, jobs)
     else:
-        events = in_turn(queue, folder)
-    finished = {job.name for job in chosen} - {job.name for job in open_jobs}
-    broken: dict[str, str] = {}
-    with Watch(chosen, finished, folder, jobs or 1) as watch:
+        for name in watch.named("waiting")[:1]:  # the others need the same devices
+            try:
+                check_devices(watch.jobs[name].config)
+            except InputError as error:
+                raise InputError(f"suite {suite.name}, training: {error}") from error
+        events = (
+            in_turn(watch.admitted(), folder) if (jobs or 1) == 1 else in_processes(watch.admitted(), folder, jobs or 1)
+        )
+    with watch.shown():
         for event in events:
-            if isinstance(event, Started):
-                watch.started(event.job)
-                continue
-            watch.ended(event)
-            clock.learn(event.job, event.seconds)
-            if event.problem:
-                broken[event.job] = event.problem
-            if event.stopped:
+            watch.see(event)
+            if isinstance(event, Outcome) and event.stopped:
                 raise KeyboardInterrupt
-    done = [job.name for job in chosen if not _missing(job, folder)]
-    return Summary(done, broken, [job.name for job in chosen if job.name not in {*done, *broken}])
+    return Summary(watch.named("done"), watch.problems, watch.named("waiting"))
 
 
-class Clock:
-    """Begins no run that would pass the time limit, as far as earlier runs tell how long it takes.
+def in_turn(jobs: Iterator[Job], folder: Folder) -> Events:
+    """Do jobs in this process."""
+    for job in jobs:
+        yield job
+        yield do_job(job, folder)
 
-    Args:
-        jobs: All of the benchmark.
-        folder: Whose results tell about earlier calls.
-        limit: In seconds, None for no limit.
-    """
 
-    def __init__(self, jobs: Sequence[Job], folder: Folder, limit: float | None) -> None:
-        self.end = None if limit is None else time.monotonic() + limit
-        self.jobs = {job.name: job for job in jobs}
-        self.took: dict[str, float] = {}
-        for job in jobs if limit is not None else ():
-            if folder.result(job.cells[0]).exists():
-                seconds = CellResult.load(folder.result(job.cells[0])).seconds
-                self.took[job.name] = seconds["training"] + len(job.cells) * seconds["evaluation"]
+def in_processes(jobs: Iterator[Job], folder: Folder, workers: int) -> Events:
+    """Do jobs in several processes on this machine, which share its GPUs; one that dies is replaced."""
+    pools: dict[int, ProcessPoolExecutor] = {}  # of one process each, so that a dying one takes no other along
+    pids: dict[int, Future[int]] = {}
+    running: dict[Future[Outcome], tuple[int, Job]] = {}
+    named = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
+    devices = named.split(",") if torch.cuda.is_available() else [None]
 
-    def learn(self, job: str, seconds: float) -> None:
-        """A run took so long."""
-        self.took[job] = max(seconds, self.took.get(job, 0.0))
+    def begin(number: int, job: Job) -> Job:
+        if number not in pools:
+            # Spawned, not forked: neither torch's threads nor CUDA survive a fork.
+            context = multiprocessing.get_context("spawn")
+            pools[number] = ProcessPoolExecutor(1, context, _start, (devices[number % len(devices)], workers))
+            pids[number] = pools[number].submit(os.getpid)
+        running[pools[number].submit(do_job, job, folder)] = number, job
+        return job
 
-    def admitted(self, jobs: Iterator[Job]) -> Iterator[Job]:
-        """The jobs, until one would pass the limit."""
-        for job in jobs:
-            if self.end is not None and time.monotonic() + self._estimate(job) > self.end:
+    try:
+        for number, job in zip(range(workers), jobs, strict=False):
+            yield begin(number, job)
+        while running:
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                number, job = running.pop(future)
+                try:
+                    yield future.result()
+                except BrokenProcessPool:
+                    pools.pop(number).shutdown()
+                    yield Outcome(job.name, 0.0, "its process was killed, most likely for want of memory")
+                if (following := next(jobs, None)) is not None:
+                    yield begin(number, following)
+    finally:
+        for number, _ in running.values():  # asked to end, a training saves itself first
+            with contextlib.suppress(ProcessLookupError, BrokenProcessPool):
+                os.kill(pids[number].result(), signal.SIGTERM)
+        for pool in pools.values():
+            pool.shutdown(cancel_futures=True)
+
+
+def _start(device: str | None, workers: int) -> None:
+    """Prepare a process for its jobs: one device or a share of the cores; Ctrl-C is left to its parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=leave_with_parent, daemon=True).start()
+    if device is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = device  # before anything here asks CUDA what there is
+    else:
+        torch.set_num_threads(max(1, torch.get_num_threads() // workers))
+
+
+def on_ray(jobs: Iterator[Job], folder: Folder, address: str, workers: int | None) -> Events:
+    """Do jobs on a Ray cluster whose machines share the benchmark's folder and its stores."""
+    with ray_cluster(address, workers) as ray:
+        resources = ray.cluster_resources()
+        gpus = int(resources.get("GPU", 0))
+        places = workers or gpus or int(resources["CPU"])
+        remote = ray.remote(max_retries=0, num_cpus=1, num_gpus=min(1.0, gpus / places))(do_job)
+        running: dict[Any, Job] = {}
+        while True:
+            while len(running) < places and (job := next(jobs, None)) is not None:
+                running[remote.remote(job, folder)] = job
+                yield job
+            if not running:
                 return
-            yield job
-
-    def _estimate(self, job: Job) -> float:
-        """The longest run of the same method, or else of any method, on the same data with the same backbone."""
-        cell = job.cells[0]
-        alike = {
-            name: seconds
-            for name, seconds in self.took.items()
-            if (self.jobs[name].cells[0].dataset, self.jobs[name].cells[0].backbone) == (cell.dataset, cell.backbone)
-        }
-        same = [seconds for name, seconds in alike.items() if self.jobs[name].cells[0].method == cell.method]
-        return max(same or alike.values(), default=0.0)
+            (ready,), _ = ray.wait(list(running))
+            job = running.pop(ready)
+            try:
+                yield ray.get(ready)
+            except ray.exceptions.RayError as error:
+                reason = str(getattr(error, "cause", None) or error).strip().splitlines()[0]
+                yield Outcome(job.name, 0.0, f"its worker ended: {reason}")
 
 
 def _choose(jobs: list[Job], only: Sequence[str]) -> list[Job]:
-    """The jobs with a cell whose method matches; of each the matching cells and the training itself."""
-    if not only:
-        return jobs
-    chosen = []
-    for job in jobs:
-        first, *rest = job.cells
-        wanted = [cell for cell in rest if any(fnmatch.fnmatchcase(cell.method, pattern) for pattern in only)]
-        if wanted or any(fnmatch.fnmatchcase(first.method, pattern) for pattern in only):
-            chosen.append(replace(job, cells=(first, *wanted)))
+    """Return the jobs with a cell whose method matches; of each the matching cells and the training itself."""
+
+    def matches(cell: Cell) -> bool:
+        return not only or any(fnmatch.fnmatchcase(cell.method, pattern) for pattern in only)
+
+    chosen = [
+        replace(job, cells=(job.cells[0], *filter(matches, job.cells[1:])))
+        for job in jobs
+        if any(map(matches, job.cells))
+    ]
     if not chosen:
         names = dict.fromkeys(cell.method for job in jobs for cell in job.cells)
         raise InputError(f"only must match one of {', '.join(names)}; got {' '.join(only)}")
     return chosen
 
 
-def _missing(job: Job, folder: Folder) -> bool:
-    return any(not folder.result(cell).exists() for cell in job.cells)
-
-
 def _refuse_other_settings(jobs: Sequence[Job], folder: Folder) -> None:
     """Results of one folder must be comparable: the same cell with other settings belongs elsewhere."""
     problems = []
     for job in jobs:
-        for cell in job.cells:
-            if not folder.result(cell).exists():
-                continue
+        for cell in filter(lambda cell: folder.result(cell).exists(), job.cells):
             own = CellResult.load(folder.result(cell)).settings
-            for name, value in job.settings.items():
-                if own.get(name) != value:
-                    problems.append(f"{cell.name} was run with {name} {own.get(name)!r}, the suite says {value!r}")
-                    break
+            problems += [
+                f"{cell.name} was run with {name} {own.get(name)!r}, the suite says {value!r}"
+                for name, value in job.settings.items()
+                if own.get(name) != value
+            ]
     if problems:
         raise ProblemsError(f"{folder.path} holds results of other settings, choose another --out", problems)
 
 
-def _refuse_missing_devices(suite: Suite, jobs: Sequence[Job]) -> None:
-    """Once, instead of from every run."""
-    for job in jobs:
-        try:
-            check_devices(job.config)
-        except InputError as error:
-            raise InputError(f"suite {suite.name}, training: {error}") from error
-
-
-def _store(name: str, dataset: DataSet, folder: Folder) -> Path:
-    return folder.data(name) if dataset.store is None else dataset.store.absolute()
-
-
-def _prepare(suite: Suite, folder: Folder) -> None:
-    """Every store is there before the first run: made-up data is made, the others are opened once."""
-    for name, dataset in suite.datasets.items():
-        if dataset.store is not None:
-            try:
-                Store.open(dataset.store)
-            except InputError as error:
-                raise InputError(f"data set {name}: {error} (another place: --data {name}=STORE)") from error
-        elif not (folder.data(name) / "manifest.json").exists():
-            made = dataset.phantom
-            assert made is not None
-            draw = {"cardiac": phantom.cardiac, "abdominal": phantom.abdominal}[made.kind]
-            raw = draw(folder.data(f"{name}-raw"), made.patients, made.seed, made.size, made.slices)
-            layout = {"cardiac": "acdc", "abdominal": "flare"}[made.kind]
-            prepare(layout, raw, folder.data(name), spacing=made.spacing, crop=made.crop)
+def _make_ready(suite: Suite, name: str, folder: Folder) -> None:
+    """Make a data set that is artificial, and refuse one that cannot be tested on before anything is trained."""
+    dataset = suite.datasets[name]
+    made = dataset.phantom
+    if made is not None and not (folder.data(name) / "manifest.json").exists():
+        draw, layout = {"cardiac": (phantom.cardiac, "acdc"), "abdominal": (phantom.abdominal, "flare")}[made.kind]
+        raw = draw(folder.data(f"{name}-raw"), made.patients, made.seed, made.size, made.slices)
+        prepare(layout, raw, folder.data(name), spacing=made.spacing, crop=made.crop)
+    try:
+        store = Store.open(dataset.store or folder.data(name))
+    except InputError as error:
+        raise InputError(f"data set {name}: {error} (another place: --data {name}=STORE)") from error
+    file, seed = suite.training.split, suite.training.split_seed
+    split = store.split(seed) if file is None else Split.load(file, store.cases)
+    patients = len({case.patient for case in store.cases.values()})
+    for part in ("train", "validation", "test"):
+        if not getattr(split, part):
+            raise InputError(
+                f"data set {name}: its {patients} patients leave the {part} part of the split empty; a benchmark needs "
+                "patients to train, to validate and to test"
+            )
+    if not any(sum(store.cases[case].prepared_voxels[1:]) for case in split.test):
+        raise InputError(
+            f"data set {name}: no volume of the test part has a voxel labelled foreground, so nothing can be measured"
+        )

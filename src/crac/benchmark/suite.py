@@ -2,44 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
-from crac.benchmark.cell import Cell, Job
+from crac.data.recipe import Strict
 from crac.errors import InputError, invalid, one_of
 from crac.losses import METHODS
 from crac.networks import BACKBONES
 from crac.training import TrainConfig
 
-__all__ = ["SUITES", "DataSet", "Method", "Phantom", "Suite"]
+__all__ = ["FROM_THE_CELL", "SUITES", "Cell", "Job", "Suite"]
 
 SUITES = Path(__file__).parent / "suites"
-NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
+FROM_THE_CELL = ("data", "method", "method_options", "backbone", "seed")
+"""Settings of a training that the cells of a suite decide."""
+
+NOT_THE_RESULT = ("data", "accelerator", "devices", "nodes", "cache", "cuda_graph", "mlflow", "pictures", "save_every")
+"""Settings that say where and how a training runs, not what comes out of it."""
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 """Names become file names: letters, digits, ``_`` and ``-``."""
 
-Name = Annotated[str, Field(pattern=NAME)]
-FROM_THE_CELL = ("data", "method", "method_options", "backbone", "seed")
+
+@dataclass(frozen=True)
+class Cell:
+    """One method, on one data set, with one backbone and one seed.
+
+    Args:
+        dataset: Name of the data set.
+        backbone: Name of the network.
+        method: Name of the method's row in the tables.
+        seed: Seed of the training.
+        label: How the tables call the method.
+        tempered: Whether the network's temperature is fitted on the validation set.
+        sweep: The keyword that is varied, with its value in this cell.
+    """
+
+    dataset: str
+    backbone: str
+    method: str
+    seed: int
+    label: str
+    tempered: bool = False
+    sweep: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """A name that is unique in a benchmark and can be that of a file."""
+        return f"{self.dataset}.{self.backbone}.{self.method}.{self.seed}"
 
 
-class Strict(BaseModel):
-    """Unknown keys are refused."""
+@dataclass(frozen=True)
+class Job:
+    """One training, and the cells that are measured on its network.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    Args:
+        suite: Name of the suite.
+        dataset_label: How the tables call the data set.
+        config: Settings of the training.
+        cells: The first is the network as trained, the others are variants that need no training.
+    """
+
+    suite: str
+    dataset_label: str
+    config: TrainConfig
+    cells: tuple[Cell, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the first cell, which is also that of the training."""
+        return self.cells[0].name
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that decide the result, as plain data."""
+        settings = self.config.model_dump(mode="json")
+        return {name: value for name, value in settings.items() if name not in NOT_THE_RESULT}
 
 
 class Phantom(Strict):
-    """Data the benchmark makes by itself.
+    """Artificial data that the benchmark makes by itself, see :mod:`crac.data.phantom`.
 
     Args:
         kind: ``cardiac`` (ACDC's layout) or ``abdominal`` (FLARE's).
-        patients: How many.
-        seed: Of the drawing.
+        patients: Number of patients.
+        seed: Seed of the random anatomy.
         size: Rows and columns of a slice.
-        slices: Of a volume.
+        slices: Slices of a volume.
         spacing: Millimetres along ``(D, H, W)`` that abdominal volumes are resampled to.
         crop: Voxels along ``(D, H, W)`` that are kept of them.
     """
@@ -54,12 +110,12 @@ class Phantom(Strict):
 
 
 class DataSet(Strict):
-    """Where the images come from: exactly one of the two.
+    """Where the images come from: either a store or a phantom.
 
     Args:
         store: Prepared store (``crac prepare``).
-        phantom: Data to make.
-        label: For people.
+        phantom: Artificial data to make.
+        label: How the tables call the data set.
     """
 
     store: Path | None = None
@@ -78,10 +134,10 @@ class Method(Strict):
 
     Args:
         method: Loss, one of :data:`crac.METHODS`.
-        options: Its keywords.
-        label: For people.
+        options: Keywords of the loss.
+        label: How the tables call the method.
         sweep: One keyword with the values to try; each becomes a row of its own.
-        temperature_of: Instead of a loss: another row, whose networks are tempered on the validation set.
+        temperature_of: Instead of a loss: another row, whose networks get a temperature fitted on the validation set.
     """
 
     method: str | None = None
@@ -95,23 +151,30 @@ class Method(Strict):
         if (self.method is None) == (self.temperature_of is None):
             raise ValueError("must name either a method or temperature_of")
         if self.method is not None and self.method not in METHODS:
-            raise ValueError(str(one_of("method", self.method, METHODS)))
+            raise one_of("method", self.method, METHODS)
         if self.temperature_of is not None and (self.options or self.sweep):
             raise ValueError("temperature_of takes no options and no sweep")
         return self
+
+
+class Training(TrainConfig):
+    """Settings of :class:`crac.training.TrainConfig` that all cells share."""
+
+    data: Path = Path()
+    pictures: bool = False
 
 
 class Suite(Strict):
     """Everything a benchmark runs.
 
     Args:
-        name: Of the suite.
-        title: For people.
-        datasets: By name.
+        name: Name of the suite.
+        title: What it compares, in one phrase.
+        datasets: Data sets by name.
         backbones: Networks, of :data:`crac.networks.BACKBONES`.
         methods: Rows by name, in the order of the tables.
         seeds: Each cell is trained once with every one.
-        training: Settings of :class:`crac.training.TrainConfig` that hold for all cells.
+        training: Settings of the trainings that hold for all cells.
     """
 
     name: Name
@@ -120,31 +183,38 @@ class Suite(Strict):
     backbones: list[str] = Field(min_length=1)
     methods: dict[Name, Method] = Field(min_length=1)
     seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
-    training: dict[str, Any] = Field(default_factory=dict)
+    training: Training = Training()
 
     @field_validator("backbones")
     @classmethod
-    def _known_backbones(cls, value: list[str]) -> list[str]:
-        for name in value:
-            if name not in BACKBONES:
-                raise ValueError(str(one_of("backbones", name, BACKBONES)))
-        return value
+    def _known(cls, backbones: list[str]) -> list[str]:
+        if unknown := [name for name in backbones if name not in BACKBONES]:
+            raise one_of("backbones", ", ".join(unknown), BACKBONES)
+        return backbones
 
-    @model_validator(mode="after")
-    def _agrees(self) -> Suite:
-        for name, method in self.methods.items():
-            base = method.temperature_of
-            if base is not None and (base not in self.methods or self.methods[base].temperature_of is not None):
-                raise ValueError(f"temperature_of of {name!r} must name a trained method of the suite; got {base!r}")
-            if base is not None and self.methods[base].sweep:
-                raise ValueError(f"temperature_of of {name!r} names a sweep; it needs a single row")
-        if taken := [key for key in FROM_THE_CELL if key in self.training]:
-            raise ValueError(f"training: {taken[0]} is set by the cells of the suite, not here")
-        return self
+    @field_validator("methods")
+    @classmethod
+    def _bases_exist(cls, methods: dict[str, Method]) -> dict[str, Method]:
+        problems = []
+        for name, base in [(n, m.temperature_of) for n, m in methods.items() if m.temperature_of is not None]:
+            if base not in methods or methods[base].method is None:
+                problems.append(f"temperature_of of {name!r} must name a trained method of the suite; got {base!r}")
+            elif methods[base].sweep:
+                problems.append(f"temperature_of of {name!r} must name a single row; got the sweep {base!r}")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return methods
+
+    @field_validator("training")
+    @classmethod
+    def _leaves_the_cells_alone(cls, training: Training) -> Training:
+        if taken := [key for key in FROM_THE_CELL if key in training.model_fields_set]:
+            raise ValueError(f"{', '.join(taken)} must not be set here: the cells of the suite decide it")
+        return training
 
     @classmethod
     def load(cls, source: str | Path) -> Suite:
-        """Read a suite.
+        """Read a suite; all that is wrong with it is reported together.
 
         Args:
             source: YAML file, or the name of a suite that comes with the package.
@@ -162,80 +232,51 @@ class Suite(Strict):
         if not isinstance(content, dict):
             raise InputError(f"{path} must hold a suite as 'name: value' lines; got {type(content).__name__}")
         try:
-            suite = cls.model_validate({"name": path.stem, **content})
+            return cls.model_validate({"name": path.stem, **content})
         except ValidationError as error:
             raise invalid(f"{path} is not a suite", error) from error
-        suite.jobs({name: Path(name) for name in suite.datasets})  # settings are checked before anything is run
-        return suite
 
-    def with_stores(self, stores: Mapping[str, Path]) -> Suite:
-        """The suite with other stores for some of its data sets."""
+    def changed(self, stores: Mapping[str, Path], seeds: Sequence[int] = ()) -> Suite:
+        """Return the suite with other stores for some of its data sets, and with other seeds if any are given."""
         for name in stores:
             if name not in self.datasets:
                 raise one_of("data", name, self.datasets)
-        changed = {
-            name: DataSet(store=stores[name], label=value.label) if name in stores else value
-            for name, value in self.datasets.items()
-        }
-        return self.model_copy(update={"datasets": changed})
-
-    def with_seeds(self, seeds: list[int]) -> Suite:
-        """The suite with other seeds."""
-        return self.model_copy(update={"seeds": seeds})
+        changed = {name: DataSet(store=path, label=self.datasets[name].label) for name, path in stores.items()}
+        return self.model_copy(update={"datasets": {**self.datasets, **changed}, "seeds": list(seeds) or self.seeds})
 
     def rows(self) -> dict[str, Method]:
-        """The methods, sweeps spread out."""
+        """Return the rows of the tables by name, a sweep as one row per value."""
         rows: dict[str, Method] = {}
         for name, method in self.methods.items():
-            for key, values in method.sweep.items():
-                for value in values:
-                    options = {**method.options, key: value}
-                    label = f"{method.label or name} {key} {value:g}"
-                    sweep = {key: [value]}
-                    rows[f"{name}-{key}{value:g}".replace(".", "_")] = method.model_copy(
-                        update={"options": options, "label": label, "sweep": sweep}
-                    )
             if not method.sweep:
                 rows[name] = method
+            for key, value in [(key, value) for key, values in method.sweep.items() for value in values]:
+                label = f"{method.label or name} {key} {value:g}"
+                change = {"options": {**method.options, key: value}, "label": label, "sweep": {key: [value]}}
+                rows[f"{name}-{key}{value:g}".replace(".", "_")] = method.model_copy(update=change)
         return rows
 
     def jobs(self, stores: Mapping[str, Path]) -> list[Job]:
-        """The trainings of the suite, those of one seed together, each with every cell that uses it.
+        """Return the trainings of the suite, those of one seed together, each with every cell that uses it.
 
         Args:
             stores: Store of each data set.
         """
         rows = self.rows()
-        trained = {name: row for name, row in rows.items() if row.method is not None}
-        return [
-            self._job(dataset, stores[dataset], backbone, name, seed, rows)
-            for dataset in self.datasets
-            for backbone in self.backbones
-            for seed in self.seeds
-            for name in trained
-        ]
-
-    def _job(self, dataset: str, store: Path, backbone: str, name: str, seed: int, rows: dict[str, Method]) -> Job:
-        row = rows[name]
-        config = TrainConfig.make(
-            {
-                "pictures": False,
-                **self.training,
-                "data": store,
-                "method": row.method,
-                "method_options": row.options,
-                "backbone": backbone,
-                "seed": seed,
-            },
-            f"suite {self.name}, training",
-        )
-
-        def cell(key: str, tempered: bool) -> Cell:
-            own = rows[key]
-            sweep = {option: values[0] for option, values in own.sweep.items()}
-            return Cell(dataset, backbone, key, seed, own.label or key, tempered, sweep)
-
-        cells = [cell(name, tempered=False)]
-        cells += [cell(key, tempered=True) for key, other in rows.items() if other.temperature_of == name]
-        label = self.datasets[dataset].label or dataset
-        return Job(self.name, label, config, tuple(cells))
+        found = []
+        for dataset, backbone, seed, name in itertools.product(self.datasets, self.backbones, self.seeds, rows):
+            row = rows[name]
+            if row.method is None:
+                continue
+            decided = {"data": stores[dataset], "method": row.method, "method_options": row.options,
+                       "backbone": backbone, "seed": seed}  # fmt: skip
+            config = TrainConfig.make({**self.training.model_dump(), **decided}, f"suite {self.name}, method {name}")
+            cells = [
+                Cell(dataset, backbone, key, seed, own.label or key, own.temperature_of is not None,
+                     {option: values[0] for option, values in own.sweep.items()})
+                for key, own in rows.items()
+                if name in (key, own.temperature_of)
+            ]  # fmt: skip
+            cells.sort(key=lambda cell: cell.tempered)  # the network as trained comes first
+            found.append(Job(self.name, self.datasets[dataset].label or dataset, config, tuple(cells)))
+        return found

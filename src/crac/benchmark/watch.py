@@ -1,97 +1,108 @@
-"""What people see of a running benchmark: a live table on a terminal, a line per event elsewhere."""
+"""The state of a running benchmark: what is done, how long the rest takes, and what people see of it."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
 
-from crac.benchmark.cell import Folder, Job
-from crac.benchmark.work import Outcome
+from crac.benchmark.job import Folder, Outcome
+from crac.benchmark.results import CellResult
+from crac.benchmark.suite import Job
 from crac.errors import require
 
 __all__ = ["Watch", "duration"]
 
 
 class Watch:
-    """Follows the jobs of a benchmark.
+    """Follows the jobs of a benchmark and begins none that would pass the time limit.
 
     Args:
-        jobs: All of the suite, in their order.
-        finished: Names of those that were done before.
-        folder: Of the benchmark; running jobs' epochs are read there.
+        jobs: All jobs, in their order.
+        folder: Folder of the benchmark: its results tell what is done and how long it took.
         workers: Jobs at a time.
+        limit: Seconds from now after which nothing is begun, nor what would take longer; None for no limit.
+
+    Attributes:
+        state: Name of a job -> ``waiting``, ``running``, ``done``, ``broken`` or ``stopped``.
+        problems: Name of a broken job -> what went wrong.
     """
 
-    def __init__(self, jobs: Sequence[Job], finished: set[str], folder: Folder, workers: int) -> None:
+    def __init__(self, jobs: Sequence[Job], folder: Folder, workers: int = 1, limit: float | None = None) -> None:
         self.jobs = {job.name: job for job in jobs}
-        self.folder = folder
-        self.workers = workers
-        self.state = {name: "done" if name in finished else "waiting" for name in self.jobs}
+        self.folder, self.workers = folder, workers
+        self.end = None if limit is None else time.monotonic() + limit
+        self.state = {job.name: "done" if folder.finished(job) else "waiting" for job in jobs}
+        self.problems: dict[str, str] = {}
         self.began: dict[str, float] = {}
-        self.took: list[float] = []
-        self._live: Any = None
+        self.took: dict[str, float] = {}
+        self.live = False
+        for job in jobs:
+            if folder.result(job.cells[0]).exists():
+                seconds = CellResult.load(folder.result(job.cells[0])).seconds
+                self.took[job.name] = seconds["training"] + len(job.cells) * seconds["evaluation"]
 
-    def __enter__(self) -> Self:
+    def named(self, *states: str) -> list[str]:
+        """Return the names of the jobs in these states."""
+        return [name for name, state in self.state.items() if state in states]
+
+    def admitted(self) -> Iterator[Job]:
+        """Yield the waiting jobs, until one would pass the limit."""
+        for name in self.named("waiting"):
+            if self.end is not None and time.monotonic() + self._estimate(name) > self.end:
+                return
+            yield self.jobs[name]
+
+    def see(self, event: Job | Outcome) -> None:
+        """Take note of a job that has begun, or of how one has ended."""
+        if isinstance(event, Job):
+            self.state[event.name] = "running"
+            self.began[event.name] = time.monotonic()
+            return
+        self.state[event.job] = "broken" if event.problem else "stopped" if event.stopped else "done"
+        if event.problem:
+            self.problems[event.job] = event.problem
+        else:
+            self.took[event.job] = max(event.seconds, self.took.get(event.job, 0.0))
+        if not self.live:
+            problem = f": {event.problem}" if event.problem else ""
+            line = f"{event.job} {self.state[event.job]} in {duration(event.seconds)}{problem}; {self.headline()}"
+            print(line, file=sys.stderr, flush=True)
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show a live table on a terminal; elsewhere a line per event, and one before and after them all."""
         console = require("rich.console").Console(stderr=True)
-        if console.is_terminal:
+        self.live = console.is_terminal
+        if self.live:
             live = require("rich.live").Live
-            self._live = live(
-                get_renderable=self.table, console=console, refresh_per_second=2, redirect_stdout=False,
-                redirect_stderr=False,
-            )  # fmt: skip
-            self._live.start()
-        else:
-            self._say(self.headline())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
-        else:
-            self._say(self.headline())
-
-    def started(self, job: Job) -> None:
-        """A job has begun."""
-        self.state[job.name] = "running"
-        self.began[job.name] = time.monotonic()
-
-    def ended(self, outcome: Outcome) -> None:
-        """A job has ended."""
-        state = "broken" if outcome.problem else "stopped" if outcome.stopped else "done"
-        self.state[outcome.job] = state
-        if state == "done":
-            self.took.append(outcome.seconds)
-        if self._live is None:
-            problem = f": {outcome.problem}" if outcome.problem else ""
-            self._say(f"{outcome.job} {state} in {duration(outcome.seconds)}{problem}; {self.headline()}")
-
-    def left(self) -> float | None:
-        """Seconds until the end, None as long as nothing is known."""
-        if not self.took:
-            return None
-        mean = sum(self.took) / len(self.took)
-        now = time.monotonic()
-        running = [max(0.0, mean - (now - self.began[name])) for name in self._in("running")]
-        return (sum(running) + mean * len(self._in("waiting"))) / self.workers
+            with live(get_renderable=self.table, console=console, refresh_per_second=2, redirect_stdout=False,
+                      redirect_stderr=False):  # fmt: skip
+                yield
+            return
+        print(self.headline(), file=sys.stderr, flush=True)
+        try:
+            yield
+        finally:
+            print(self.headline(), file=sys.stderr, flush=True)
 
     def headline(self) -> str:
-        """The whole in one line."""
+        """Return the whole in one line."""
         count = Counter(self.state.values())
         parts = [f"{count['done']} of {len(self.state)} runs done"]
         parts += [f"{count[state]} {state}" for state in ("running", "broken", "stopped") if count[state]]
-        left = self.left()
-        if left is not None and count["done"] < len(self.state):
-            parts.append(f"about {duration(left)} left")
+        if self.took and (rest := self.named("waiting", "running")):
+            now = time.monotonic()
+            left = [max(0.0, self._estimate(name) - (now - self.began.get(name, now))) for name in rest]
+            parts.append(f"about {duration(sum(left) / self.workers)} left")
         return ", ".join(parts)
 
     def table(self) -> Any:
-        """One row per data set, backbone and method; the seeds side by side."""
+        """Return one row per data set, backbone and method, with the seeds side by side."""
         table = require("rich.table").Table(title=self.headline(), title_justify="left")
         seeds = sorted({job.config.seed for job in self.jobs.values()})
         for heading in ("data set", "backbone", "method", *(f"seed {seed}" for seed in seeds)):
@@ -105,27 +116,22 @@ class Watch:
         return table
 
     def _describe(self, job: Job) -> str:
-        state = self.state[job.name]
-        if state != "running":
-            return state
+        if self.state[job.name] != "running":
+            return self.state[job.name]
         try:
             lines = (self.folder.run(job) / "metrics.csv").read_text(encoding="utf-8").count("\n")
         except OSError:
             lines = 1
-        passed = duration(time.monotonic() - self.began[job.name])
-        return f"epoch {max(0, lines - 1)}/{job.config.epochs}, {passed}"
+        return f"epoch {max(0, lines - 1)}/{job.config.epochs}, {duration(time.monotonic() - self.began[job.name])}"
 
-    def _in(self, state: str) -> list[str]:
-        return [name for name, value in self.state.items() if value == state]
-
-    @staticmethod
-    def _say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+    def _estimate(self, name: str) -> float:
+        """Return the seconds of the longest run of the same method, or else of any, on the same data and backbone."""
+        own, cells = self.jobs[name].cells[0], {other: self.jobs[other].cells[0] for other in self.took}
+        alike = [o for o, cell in cells.items() if (cell.dataset, cell.backbone) == (own.dataset, own.backbone)]
+        same = [other for other in alike if cells[other].method == own.method]
+        return max((self.took[other] for other in same or alike), default=0.0)
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+    """Return seconds as hours, minutes and seconds."""
+    return str(timedelta(seconds=round(seconds)))

@@ -7,12 +7,14 @@ import json
 import sys
 from pathlib import Path
 
-from crac.errors import InputError
+from crac.errors import InputError, MissingExtraError
+
+SUITES = sorted(file.stem for file in (Path(__file__).parents[1] / "benchmark" / "suites").glob("*.yaml"))
 
 NAME = "benchmark"
 HELP = "compare methods; the paper's tables and figures"
-EXAMPLE = """examples:
-  crac benchmark phantom_smoke --out rehearsal                      a minute, made-up data
+EXAMPLE = f"""examples:
+  crac benchmark phantom_smoke --out rehearsal                      a minute, artificial data
   crac benchmark paper_acdc --data acdc=acdc-store --out bench      the paper's ACDC tables
   crac benchmark my_suite.yaml --out bench --jobs 4                 four runs at a time, over the local GPUs
   crac benchmark my_suite.yaml --out bench --ray auto               on a running Ray cluster
@@ -20,7 +22,7 @@ EXAMPLE = """examples:
   crac benchmark --render bench/results --out report --paper        tables and figures again, from the results
 
 Give the same command again to go on: finished runs are kept, broken ones are tried again. Suites that come with the
-package: augmented_acdc, hippocampus, nacl_sensitivity, paper_acdc, paper_flare, phantom_smoke."""
+package: {", ".join(SUITES)}."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,16 +48,14 @@ def run(args: argparse.Namespace) -> int:
     if (args.suite is None) == (args.render is None):
         raise InputError("name either a SUITE to run or --render RESULTS; got " + ("both" if args.suite else "neither"))
     if args.render is not None:
-        from crac.benchmark.render import render
+        from crac.benchmark.report import render
 
         written = render(args.render, args.out, args.maps, args.paper)
         print(json.dumps([str(path) for path in written]) if args.json else f"{len(written)} files in {args.out}")
         return 0
     from crac.benchmark import Suite, run_benchmark
 
-    suite = Suite.load(args.suite).with_stores(dict(map(_pair, args.data)))
-    if args.seeds:
-        suite = suite.with_seeds(args.seeds)
+    suite = Suite.load(args.suite).changed(dict(map(_pair, args.data)), args.seeds or ())
     try:
         summary = run_benchmark(
             suite, args.out, jobs=args.jobs, ray=args.ray, only=args.only, time_limit=args.time_limit
@@ -76,10 +76,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _report(out: Path, paper: bool, quiet: bool) -> None:
     """Render, or say how to where the packages for it are missing: the numbers are safe either way."""
-    from crac.benchmark.render import render
-    from crac.errors import MissingExtraError
-
     try:
+        from crac.benchmark.report import render
+
         render([out / "results"], out / "report", out / "maps", paper)
     except MissingExtraError as error:
         hint = f"crac benchmark --render {out / 'results'} --maps {out / 'maps'} --out {out / 'report'}"

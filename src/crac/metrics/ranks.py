@@ -10,14 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from crac.errors import InputError, one_of, require
 
-__all__ = ["Interval", "Test", "friedman_rank", "friedman_test", "nemenyi", "paired_bootstrap", "ranks"]
+__all__ = ["FriedmanTest", "Interval", "friedman_rank", "friedman_test", "nemenyi", "paired_bootstrap", "ranks"]
 
 Floats = NDArray[np.float64]
 Ties = Literal["min", "average"]
 
 
-class Test(NamedTuple):
-    """A test statistic and the probability of one as large by chance."""
+class FriedmanTest(NamedTuple):
+    """Friedman's statistic, and the probability of one at least as large if the methods perform alike."""
 
     statistic: float
     p_value: float
@@ -32,7 +32,7 @@ class Interval(NamedTuple):
 
 
 def ranks(table: ArrayLike, higher_is_better: bool | Sequence[bool], ties: Ties = "min") -> Floats:
-    """Rank of every method in every setting, 1 the best.
+    """Return the rank of every method in every setting; the best method has rank 1.
 
     Args:
         table: ``(methods, settings)``: one column per metric and data set.
@@ -42,11 +42,7 @@ def ranks(table: ArrayLike, higher_is_better: bool | Sequence[bool], ties: Ties 
     """
     from scipy.stats import rankdata
 
-    values = np.asarray(table, dtype=np.float64)
-    if values.ndim != 2 or 0 in values.shape:
-        raise InputError(f"table must have shape (methods, settings); got {values.shape}")
-    if np.isnan(values).any():
-        raise InputError("table must not hold NaN; leave out settings that not every method has")
+    values = _checked(table, methods=1, settings=1)
     if ties not in ("min", "average"):
         raise one_of("ties", ties, ("min", "average"))
     better = np.asarray(higher_is_better, dtype=bool)
@@ -57,7 +53,7 @@ def ranks(table: ArrayLike, higher_is_better: bool | Sequence[bool], ties: Ties 
 
 
 def friedman_rank(table: ArrayLike, higher_is_better: bool | Sequence[bool], ties: Ties = "min") -> Floats:
-    """Mean rank of every method over all settings; lower is better.
+    """Return the mean rank of every method over all settings; lower is better.
 
     Args:
         table: ``(methods, settings)``: one column per metric and data set.
@@ -72,31 +68,31 @@ def friedman_rank(table: ArrayLike, higher_is_better: bool | Sequence[bool], tie
     return np.asarray(ranks(table, higher_is_better, ties).mean(axis=1))
 
 
-def friedman_test(table: ArrayLike) -> Test:
-    """Friedman's chi-square test that all methods perform alike.
+def friedman_test(table: ArrayLike) -> FriedmanTest:
+    """Test with Friedman's chi-square whether all methods perform alike.
 
     Args:
         table: ``(methods, settings)``, at least 3 methods; whether higher or lower is better must be the same in every
-            column, or the table be :func:`ranks`.
+            column; otherwise give the table's :func:`ranks`.
     """
     from scipy.stats import friedmanchisquare
 
-    values = _methods(table, 3)
-    statistic, p_value = friedmanchisquare(*values)
-    return Test(float(statistic), float(p_value))
+    statistic, p_value = friedmanchisquare(*_checked(table))
+    return FriedmanTest(float(statistic), float(p_value))
 
 
 def nemenyi(table: ArrayLike) -> Floats:
-    """Nemenyi's post-hoc test: for each pair of methods, the probability that their ranks differ by chance.
+    """Compare every pair of methods with Nemenyi's post-hoc test.
 
     Args:
         table: As for :func:`friedman_test`.
 
     Returns:
-        ``(methods, methods)`` p-values, 1 on the diagonal.
+        ``(methods, methods)`` p-values: the probability of mean ranks at least so far apart if the two methods perform
+        alike; 1 on the diagonal.
     """
     posthocs = require("scikit_posthocs")
-    return np.asarray(posthocs.posthoc_nemenyi_friedman(_methods(table, 3).T), dtype=np.float64)
+    return np.asarray(posthocs.posthoc_nemenyi_friedman(_checked(table).T), dtype=np.float64)
 
 
 def paired_bootstrap(
@@ -107,7 +103,7 @@ def paired_bootstrap(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> Interval:
-    """How much two methods differ on the same volumes, with a percentile interval over resampled volumes.
+    """Return how much two methods differ on the same volumes, with a percentile bootstrap interval over the volumes.
 
     Args:
         first: ``(volumes,)`` values of one method; volumes where either is NaN are left out.
@@ -115,12 +111,14 @@ def paired_bootstrap(
         statistic: Function of the differences ``first - second`` along the last axis; the mean if not given.
         confidence: Coverage of the interval.
         resamples: Number of times the volumes are drawn with replacement.
-        seed: Of the drawing.
+        seed: Seed of the resampling.
 
     Example:
         >>> paired_bootstrap([0.9, 0.8, 0.7], [0.8, 0.7, 0.6]).estimate.__round__(6)
         0.1
     """
+    from scipy.stats import bootstrap
+
     one, two = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if one.ndim != 1 or one.shape != two.shape:
         raise InputError(f"first and second must hold one value per volume each; got shapes {one.shape}, {two.shape}")
@@ -131,23 +129,27 @@ def paired_bootstrap(
     if difference.size == 0:
         raise InputError("first and second have no volume on which both hold a number")
     measure = statistic or (lambda values: values.mean(axis=-1))
-    generator = np.random.default_rng(seed)
-    drawn = [
-        np.atleast_1d(measure(difference[generator.integers(difference.size, size=(part, difference.size))]))
-        for part in _parts(resamples, max(1, 2**22 // difference.size))
-    ]
-    low, high = np.quantile(np.concatenate(drawn), [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(float(measure(difference)), float(low), float(high))
+    estimate = float(measure(difference))
+    if difference.size == 1:  # nothing to draw from, and scipy refuses it
+        return Interval(estimate, estimate, estimate)
+    found = bootstrap(
+        (difference,),
+        lambda values, axis: measure(values),
+        n_resamples=resamples,
+        batch=max(1, 2**22 // difference.size),
+        vectorized=True,
+        confidence_level=confidence,
+        method="percentile",
+        random_state=np.random.default_rng(seed),
+    ).confidence_interval
+    return Interval(estimate, float(found.low), float(found.high))
 
 
-def _parts(total: int, size: int) -> list[int]:
-    return [min(size, total - start) for start in range(0, total, size)]
-
-
-def _methods(table: ArrayLike, least: int) -> Floats:
+def _checked(table: ArrayLike, methods: int = 3, settings: int = 2) -> Floats:
     values = np.asarray(table, dtype=np.float64)
-    if values.ndim != 2 or values.shape[0] < least or values.shape[1] < 2:
-        raise InputError(f"table must have at least {least} methods and 2 settings; got shape {values.shape}")
+    if values.ndim != 2 or values.shape[0] < methods or values.shape[1] < settings:
+        least = f"at least {methods} and {settings} of them"
+        raise InputError(f"table must have shape (methods, settings) with {least}; got shape {values.shape}")
     if np.isnan(values).any():
         raise InputError("table must not hold NaN; leave out settings that not every method has")
     return values

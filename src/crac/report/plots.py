@@ -91,7 +91,7 @@ def gaps(result: CalibrationResult, class_names: Sequence[str]) -> Figure:
 def critical_difference(
     table: ArrayLike, methods: Sequence[str], higher_is_better: bool | Sequence[bool], alpha: float = 0.05
 ) -> Figure:
-    """Mean ranks on a line; a bar joins methods that Nemenyi's test cannot tell apart.
+    """Draw the mean ranks on a line; a bar joins methods between which Nemenyi's test finds no significant difference.
 
     Args:
         table: ``(methods, settings)``.
@@ -115,7 +115,7 @@ def critical_difference(
         for text in drawn["labels"]:
             number = int(text.get_text())
             text.set_text(f" {methods[number]} ({mean[number]:.1f}) ")
-        axis.set_title(f"Mean rank, 1 is best; joined: no difference at {alpha:g} (Nemenyi)", fontsize=11)
+        axis.set_title(f"Mean rank, 1 is best; joined: no significant difference (Nemenyi, {alpha:g})", fontsize=11)
     return figure
 
 

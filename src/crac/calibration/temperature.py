@@ -20,10 +20,10 @@ Batches = Callable[[], Iterable[tuple[Tensor, Tensor]]]
 
 @torch.no_grad()
 def fit_temperature(batches: Batches) -> float:
-    """The temperature between 0.05 and 20 with the lowest negative log-likelihood.
+    """Return the temperature between 0.05 and 20 with the lowest negative log-likelihood.
 
     The likelihood is convex in ``1 / T``, so its slope changes sign once: each pass over the data finds that place
-    more closely, and at the end the slope is interpolated. Nothing is kept of the data but ``POINTS`` sums.
+    more closely, and at the end the slope is interpolated. Only ``POINTS`` sums are kept of the data.
 
     Args:
         batches: Called once a pass; yields logits ``(B, K, *S)`` and labels ``(B, *S)``.
@@ -45,7 +45,7 @@ def fit_temperature(batches: Batches) -> float:
 
 
 def _slopes(batches: Iterable[tuple[Tensor, Tensor]], inverse: Tensor) -> Tensor:
-    """Derivative of the likelihood's negative logarithm at each ``1 / T``: expected minus labelled logit, summed."""
+    """Return the derivative of the negative log-likelihood at each ``1 / T``: expected minus labelled logit, summed."""
     total: Tensor | None = None
     for logits, labels in batches:
         logits = logits.float()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from crac.benchmark.temperature import fit_temperature
+from crac.calibration import fit_temperature
 from crac.errors import InputError
 
 

@@ -1,0 +1,296 @@
+"""The results of a benchmark: one JSON file a cell, and tables of all cells on one data set with one backbone."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from crac.benchmark.suite import Cell
+from crac.errors import InputError, require
+from crac.files import write_text
+from crac.losses import METHODS
+from crac.metrics import paired_bootstrap
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+__all__ = ["MAIN", "MASK", "CellResult", "Difference", "Group", "Measure", "group_results", "load_results"]
+
+FORMAT = 1
+DIGITS = 7
+"""Significant digits kept: more than any table shows, few enough for small files."""
+
+MASK = "label_foreground"
+"""The voxels the paper measures calibration on."""
+
+
+class Measure(NamedTuple):
+    """A column of the tables.
+
+    Args:
+        key: Name of the numbers in :attr:`Group.runs`.
+        heading: Name in the tables.
+        decimals: Number of decimals shown.
+        higher: Whether a higher value is better; None where neither is.
+        signed: Whether a plus sign is shown.
+    """
+
+    key: str
+    heading: str
+    decimals: int = 3
+    higher: bool | None = False
+    signed: bool = False
+
+    def shown(self, value: float, signed: bool | None = None) -> str:
+        """Return a value as the tables print it, half rounded up as in the paper; zero has no sign."""
+        rounded = self.rounded(value)
+        return f"{rounded:+f}" if rounded and (self.signed if signed is None else signed) else str(rounded)
+
+    def rounded(self, value: float) -> Decimal:
+        """Return a value with as many decimals as the tables print: 3.125 becomes 3.13."""
+        rounded = Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-self.decimals), ROUND_HALF_UP)
+        return rounded if rounded else abs(rounded)
+
+
+MAIN = (
+    Measure("dsc", "DSC", 3, True),
+    Measure("hd95", "HD95", 2),
+    Measure(f"ece[{MASK}]", "ECE"),
+    Measure(f"tace[{MASK}]", "TACE"),
+)
+"""The four measures of the paper."""
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """What came out of a cell.
+
+    Args:
+        cell: Which cell it is.
+        suite: Suite it was run for.
+        dataset: The data set: its label, its cases, how it was prepared.
+        classes: Names of the classes, the background first.
+        settings: Settings of the training.
+        environment: Versions and device.
+        seconds: Duration of ``training`` and ``evaluation``.
+        temperature: The logits were divided by it; 1 where none was fitted.
+        best_epoch: The epoch whose weights were tested.
+        protocol: How the volumes were measured.
+        columns: Names of the measures.
+        volumes: Name of a volume -> its measures, in the order of ``columns``.
+        patients: Name of a volume -> its patient.
+        pooled: Calibration of all voxels together, by mask.
+        logits: Histograms of the winning and of the other logits.
+        history: Training curves: column -> one value per epoch.
+    """
+
+    cell: Cell
+    suite: str
+    dataset: dict[str, Any]
+    classes: list[str]
+    settings: dict[str, Any]
+    environment: dict[str, Any]
+    seconds: dict[str, float]
+    temperature: float
+    best_epoch: int
+    protocol: dict[str, Any]
+    columns: list[str]
+    volumes: dict[str, list[float]]
+    patients: dict[str, str]
+    pooled: dict[str, Any]
+    logits: dict[str, Any]
+    history: dict[str, list[float]]
+
+    def save(self, path: Path) -> None:
+        """Write the file, one field a line."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fields = {"format": FORMAT, **asdict(self)}
+        lines = [f"{json.dumps(name)}: {json.dumps(_plain(value), allow_nan=False)}" for name, value in fields.items()]
+        write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
+
+    @classmethod
+    def load(cls, path: Path) -> CellResult:
+        """Read a file back."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if (version := content.pop("format")) > FORMAT:
+                raise InputError(f"{path} has result format {version}, this crac reads up to {FORMAT}: upgrade crac")
+            for numbers in (content["volumes"], content["history"]):
+                for name, values in numbers.items():
+                    numbers[name] = [math.nan if value is None else value for value in values]
+            return cls(cell=Cell(**content.pop("cell")), **content)
+        except InputError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise InputError(f"{path} is not the result of a benchmark: {error}") from error
+
+    def frame(self) -> DataFrame:
+        """Return the measures as a table: a row per volume, with its patient."""
+        pandas = require("pandas")
+        table: DataFrame = pandas.DataFrame.from_dict(self.volumes, "index", columns=self.columns, dtype=float)
+        table.insert(0, "patient", table.index.map(self.patients))
+        return table
+
+    def numbers(self) -> dict[str, float]:
+        """Return what was measured once for the cell, not for every volume."""
+        pooled = self.pooled[MASK]
+        regions = {f"{key}.{name}": part[key] for name, part in pooled["by_region"].items() for key in ("ece", "gap")}
+        classes = {f"ece.{name}": part["ece"] for name, part in pooled["by_class"].items()}
+        return {
+            **{f"pooled.{key}": value for key, value in {**classes, **regions}.items()},
+            **self.seconds,
+            "best_epoch": self.best_epoch,
+            "temperature": self.temperature if self.cell.tempered else math.nan,
+        }
+
+
+def load_results(folders: Iterable[str | Path]) -> list[CellResult]:
+    """Return every result in some folders, in the order of their cells' names; a cell that occurs twice is refused."""
+    found: dict[str, tuple[Path, CellResult]] = {}
+    for folder in map(Path, folders):
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder of results")
+        for path in sorted(folder.rglob("*.json")):
+            result = CellResult.load(path)
+            if result.cell.name in found:
+                raise InputError(f"{path} holds the same cell as {found[result.cell.name][0]}")
+            found[result.cell.name] = path, result
+    if not found:
+        raise InputError(f"{', '.join(map(str, folders))}: no results found there")
+    return [found[name][1] for name in sorted(found)]
+
+
+class Difference(NamedTuple):
+    """The difference between two methods.
+
+    Args:
+        measure: What was measured.
+        estimate: Mean over the patients of the difference of their means over seeds.
+        low: Lower end of the 95 % interval.
+        high: Upper end.
+    """
+
+    measure: Measure
+    estimate: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        """``better``, ``worse``, or nothing where the interval, as printed, holds 0."""
+        low, high = self.measure.rounded(self.low), self.measure.rounded(self.high)
+        if low <= 0 <= high:
+            return ""
+        return "better" if (low > 0) == bool(self.measure.higher) else "worse"
+
+    @property
+    def interval(self) -> str:
+        """The estimate and its interval."""
+        estimate, low, high = (self.measure.shown(value, signed=True) for value in self[1:])
+        return f"{estimate} [{low}, {high}]"
+
+
+class Group:
+    """All results on one data set with one backbone.
+
+    A measure that some results lack, because an older version wrote them, is left out of both tables, so that a column
+    is either there for every method or not at all.
+
+    Args:
+        results: The results.
+
+    Attributes:
+        labels: Name of a method -> what the tables call it, in the order of :data:`crac.METHODS`.
+        methods: The names without the values of sweeps: the rows of the tables.
+        ours: Those trained with CRaC.
+        rivals: Those the text compares ours with: NACL and temperature scaling.
+        sweeps: Loss -> the keyword that was varied, and for each of its values, growing, the name of the method; a row
+            of the tables that sets the keyword among its options is one of them.
+        volumes: A row per method, seed and volume, a column per measure.
+        runs: A row per method and seed, with the means over the volumes and what was measured once.
+    """
+
+    def __init__(self, results: Iterable[CellResult]) -> None:
+        pandas = require("pandas")
+        self.results = sorted(results, key=_order)
+        self.of: dict[str, list[CellResult]] = {}
+        for result in self.results:
+            self.of.setdefault(result.cell.method, []).append(result)
+        firsts = {method: found[0] for method, found in self.of.items()}
+        self.labels = {method: first.cell.label for method, first in firsts.items()}
+        self.methods = [method for method, first in firsts.items() if not first.cell.sweep]
+        loss = {method: first.settings["method"] for method, first in firsts.items()}
+        self.ours = [method for method in self.methods if loss[method] == "crac"]
+        self.rivals = [m for m in self.methods if loss[m] == "nacl" or firsts[m].cell.tempered]
+        swept = {loss[method]: option for method, first in firsts.items() for option in first.cell.sweep}
+        self.sweeps = {name: (option, _sweep(name, option, firsts)) for name, option in swept.items()}
+
+        keys = [(result.cell.method, result.cell.seed) for result in self.results]
+        frames = [result.frame() for result in self.results]
+        self.volumes: DataFrame = pandas.concat(frames, keys=keys, names=["method", "seed", "volume"], join="inner")
+        means = self.volumes.drop(columns="patient").groupby(level=["method", "seed"]).mean()
+        index = pandas.MultiIndex.from_tuples(keys, names=["method", "seed"])
+        once = pandas.DataFrame([result.numbers() for result in self.results], index, dtype=float)
+        self.runs: DataFrame = once.join(means)
+
+        first = self.results[0]
+        self.dataset, self.backbone, self.classes = first.cell.dataset, first.cell.backbone, first.classes
+        self.label: str = first.dataset["label"]
+        self.name = f"{self.dataset}-{self.backbone}"
+        self.title = f"{self.label}, {self.backbone}"
+
+    def over_seeds(self, key: str) -> DataFrame:
+        """Return ``mean`` and ``std`` over the seeds by method; NaN where a seed has no value."""
+        seeds = self.runs[key].groupby(level="method")
+        return seeds.agg(["mean", "std"]).where(seeds.count() == seeds.size())
+
+    def by_patient(self, key: str, methods: Sequence[str]) -> DataFrame:
+        """Return a measure's mean over seeds and a patient's volumes: a row per patient whom every method has."""
+        values = self.volumes.groupby(["patient", "method"])[key]
+        means: Series[float] = values.mean().where(values.count() == values.size())
+        return means.unstack("method")[list(methods)].dropna()
+
+    def difference(self, first: str, second: str, measure: Measure) -> Difference | None:
+        """Compare two methods on the patients both were tested on; None where there is none."""
+        table = self.by_patient(measure.key, [first, second])
+        return None if table.empty else Difference(measure, *paired_bootstrap(table[first], table[second]))
+
+
+def group_results(results: Sequence[CellResult]) -> list[Group]:
+    """Sort results into groups, the data sets and backbones in alphabetical order, ``unet`` first."""
+    groups: dict[tuple[str, bool, str], list[CellResult]] = {}
+    for result in results:
+        dataset, backbone = result.cell.dataset, result.cell.backbone
+        groups.setdefault((dataset, backbone != "unet", backbone), []).append(result)
+    return [Group(groups[key]) for key in sorted(groups)]
+
+
+def _order(result: CellResult) -> tuple[Any, ...]:
+    cell = result.cell
+    place = list(METHODS).index(result.settings["method"])
+    return place, cell.tempered, sorted(cell.sweep.items()), cell.method, cell.seed
+
+
+def _sweep(loss: str, option: str, firsts: dict[str, CellResult]) -> dict[float, str]:
+    found: dict[float, str] = {}
+    for method, first in firsts.items():
+        value = first.settings["method_options"].get(option)
+        if first.settings["method"] == loss and value is not None and not first.cell.tempered:
+            found.setdefault(value, method)
+    return dict(sorted(found.items()))
+
+
+def _plain(value: Any) -> Any:
+    """Plain data with floats rounded, and None where a number is missing."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    return value

@@ -1,0 +1,14 @@
+"""The committed results of phantoms, and changes to them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from crac.benchmark import CellResult
+
+FIXTURE = Path(__file__).parent / "fixture"
+
+
+def with_column(result: CellResult, name: str, value: float = 0.5) -> CellResult:
+    """The result with one more measure of every volume."""
+    volumes = {volume: [*values, value] for volume, values in result.volumes.items()}
+    return replace(result, columns=[*result.columns, name], volumes=volumes)

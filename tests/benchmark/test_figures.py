@@ -1,0 +1,91 @@
+"""Which figures there are, and what they show; that their bytes repeat is tested with the report."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crac.benchmark import CellResult
+from crac.benchmark.figures import draw_maps, drawings
+from crac.benchmark.results import Group
+from crac.palette import pyplot
+
+
+@pytest.fixture(autouse=True)
+def _closed():  # type: ignore[no-untyped-def]
+    yield
+    pyplot().close("all")
+
+
+def drawn(results: list[CellResult]):  # type: ignore[no-untyped-def]
+    return {name.removesuffix("-phantom-nnunet"): draw for name, _, draw in drawings(Group(results))}
+
+
+def test_every_figure_the_results_are_there_for(results: list[CellResult]) -> None:
+    ranks = {f"ranks-{name}" for name in ("dsc", "hd95", "ece", "tace")}
+    assert set(drawn(results)) == {"reliability", "logits", "multipliers", "sweep-nacl", *ranks}
+    plain = [result for result in results if result.cell.method in ("ce", "nacl")]
+    assert set(drawn(plain)) == {"reliability", "logits"}  # two methods have no critical difference
+    swept = [result for result in results if result.cell.sweep]
+    assert set(drawn(swept)) == {"sweep-nacl"}
+
+
+def test_methods_that_do_not_differ_have_no_ranks(results: list[CellResult]) -> None:
+    same = [replace(result, volumes=results[0].volumes) for result in results]
+    assert not any(name.startswith("ranks") for name in drawn(same))
+
+
+def test_reliability_pools_the_seeds(results: list[CellResult]) -> None:
+    figure = drawn(results)["reliability"]()
+    axis = figure.axes[0]
+    pooled = [result.pooled["label_foreground"] for result in results if result.cell.method == "ce"]
+    ece, gap = (np.mean([one[name] for one in pooled]) for name in ("ece", "gap"))
+    assert axis.get_title() == f"CE\nECE {ece:.3f}, gap {gap:+.3f}"
+    counts = np.array([one["bins"]["counts"] for one in pooled])
+    accuracy = np.array([one["bins"]["accuracy"] for one in pooled], dtype=float)
+    place = int(counts.sum(0).argmax())
+    expected = np.nansum(counts[:, place] * accuracy[:, place]) / counts[:, place].sum()
+    assert axis.patches[place].get_height() == pytest.approx(expected)
+    assert np.isnan(axis.patches[0].get_height())  # no voxel is less than 7 % sure among five classes
+
+
+def test_a_sweep_shows_its_values_and_ours_as_lines(results: list[CellResult]) -> None:
+    figure = drawn(results)["sweep-nacl"]()
+    left = figure.axes[0]
+    assert left.get_xlabel() == "alpha"
+    assert left.lines[0].get_xdata().tolist() == [0.05, 0.5]
+    group = Group(results)
+    assert left.lines[0].get_ydata().tolist() == group.over_seeds("dsc")["mean"].iloc[-2:].tolist()
+    assert {text.get_text() for text in figure.legends[0].get_texts()} == {"nacl, by alpha", "CRaC (released)"}
+
+
+def test_multipliers_are_means_over_seeds(results: list[CellResult]) -> None:
+    figure = drawn(results)["multipliers"]()
+    name = "lambda_outer_liver"
+    ours = [result.history[name] for result in results if result.cell.method == "crac-released"]
+    line = next(line for line in figure.axes[0].lines if line.get_label() == "liver, outer")
+    assert line.get_ydata().tolist() == pytest.approx(np.mean(ours, axis=0).tolist())
+
+
+def test_maps_show_the_methods_whose_slices_were_kept(results: list[CellResult], tmp_path: Path) -> None:
+    group = Group(results)
+    assert not list(draw_maps(group, tmp_path))
+    label = np.zeros((12, 16), dtype=np.uint8)
+    label[3:6, 4:9] = 2
+    parts = {"image": label * 80, "label": label, "prediction": np.roll(label, 1), "confidence": 255 - label}
+    slices = {f"{which}_{name}": array for which in ("best", "worst") for name, array in parts.items()}
+    slices |= {
+        f"{which}_{name}": np.array(value)
+        for which in ("best", "worst")
+        for name, value in (("name", "p1"), ("dsc", 0.5))
+    }
+    for method in ("ce", "nacl"):
+        np.savez(tmp_path / f"phantom.nnunet.{method}.0.npz", **slices)
+    ((name, what, draw),) = draw_maps(group, tmp_path)
+    assert name == "maps-phantom-nnunet"
+    assert what.startswith("Best and worst volume")
+    axes = draw().axes
+    assert [axis.get_ylabel() for axis in axes if axis.get_ylabel()] == ["CE", "NACL", "confidence"]
+    assert [axis.get_title() for axis in axes[:4]] == ["best: p1, DSC 0.500", "", "worst: p1, DSC 0.500", ""]
+    assert len(axes[0].collections) == 2  # the outlines of one organ: label and prediction

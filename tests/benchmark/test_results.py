@@ -1,0 +1,130 @@
+"""Result files, and the tables of numbers that follow from them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from committed import FIXTURE, with_column
+
+from crac.benchmark import CellResult, load_results
+from crac.benchmark.results import MAIN, Difference, Measure, group_results
+from crac.errors import InputError
+
+
+def test_rounding_is_half_up_and_zero_has_no_sign() -> None:
+    two = Measure("x", "X", 2)
+    assert [two.shown(value) for value in (3.125, 6.625, 0.005, -0.005, 2)] == ["3.13", "6.63", "0.01", "-0.01", "2.00"]
+    signed = Measure("x", "X", 3, signed=True)
+    assert [signed.shown(value) for value in (0.0304, -0.0305, -0.0001)] == ["+0.030", "-0.031", "0.000"]
+    assert signed.shown(0.5, signed=False) == "0.500"
+
+
+def test_damaged_and_doubled_results_are_refused(tmp_path: Path) -> None:
+    source = next((FIXTURE / "results").glob("*.json"))
+    (tmp_path / "a.json").write_bytes(source.read_bytes())
+    assert len(load_results([tmp_path])) == 1
+    (tmp_path / "b.json").write_bytes(source.read_bytes())
+    with pytest.raises(InputError, match=r"b\.json holds the same cell as .*a\.json"):
+        load_results([tmp_path])
+    (tmp_path / "b.json").write_bytes(source.read_bytes()[:1000])
+    with pytest.raises(InputError, match=r"b\.json is not the result of a benchmark"):
+        load_results([tmp_path])
+    (tmp_path / "b.json").write_text('{"format": 99}')
+    with pytest.raises(InputError, match=r"b\.json has result format 99"):
+        load_results([tmp_path])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no results found there"):
+        load_results([tmp_path / "empty"])
+
+
+def test_saving_and_loading_change_nothing(results: list[CellResult], tmp_path: Path) -> None:
+    results[0].volumes["train_006"][1] = float("nan")  # is written as null
+    for result in results:
+        result.save(tmp_path / "x.json")
+        again = CellResult.load(tmp_path / "x.json")
+        again.save(tmp_path / "y.json")
+        assert (tmp_path / "x.json").read_bytes() == (tmp_path / "y.json").read_bytes()
+        np.testing.assert_equal(again.volumes, result.volumes)
+        assert again.cell == result.cell
+
+
+def test_numbers_are_means_and_deviations_over_seeds(results: list[CellResult]) -> None:
+    (group,) = group_results(results)
+    assert group.methods == ["ce", "ce-temperature", "nacl", "crac-released"]
+    assert group.ours == ["crac-released"]
+    assert group.rivals == ["ce-temperature", "nacl"]
+    assert group.sweeps == {"nacl": ("alpha", {0.05: "nacl-sweep-alpha0_05", 0.5: "nacl-sweep-alpha0_5"})}
+    seeds = [[r.volumes[v][r.columns.index("dsc")] for v in r.volumes] for r in results if r.cell.method == "ce"]
+    mean, sd = group.over_seeds("dsc").loc["ce"]
+    assert len(seeds) == 2
+    assert mean == pytest.approx(np.mean(seeds))
+    assert sd == pytest.approx(np.std(np.mean(seeds, axis=1), ddof=1))
+    assert np.isnan(group.over_seeds("dsc").loc["nacl-sweep-alpha0_5", "std"])  # one seed
+
+
+def test_a_volume_without_a_value_is_left_out_and_a_seed_without_any_takes_the_mean_away(
+    results: list[CellResult],
+) -> None:
+    ce = [result for result in results if result.cell.method == "ce"]
+    index = ce[0].columns.index("hd95")
+    first, second = ce[0].volumes
+    ce[0].volumes[first][index] = float("nan")
+    (group,) = group_results(results)
+    assert group.runs.loc[("ce", 0), "hd95"] == ce[0].volumes[second][index]
+    assert list(group.by_patient("hd95", ["ce", "nacl"]).index) == [ce[0].patients[second]]
+    ce[0].volumes[second][index] = float("nan")
+    (group,) = group_results(results)
+    assert group.over_seeds("hd95").loc["ce"].isna().all()
+    assert group.over_seeds("hd95").loc["nacl"].notna().all()
+    assert group.difference("nacl", "ce", MAIN[1]) is None
+
+
+def test_a_row_of_the_tables_is_a_point_of_the_sweep(results: list[CellResult]) -> None:
+    named = [
+        replace(r, settings={**r.settings, "method_options": {"alpha": 0.1}}) if r.cell.method == "nacl" else r
+        for r in results
+    ]
+    (group,) = group_results(named)
+    assert group.sweeps["nacl"][1] == {0.05: "nacl-sweep-alpha0_05", 0.1: "nacl", 0.5: "nacl-sweep-alpha0_5"}
+    assert "nacl" in group.methods
+    assert len(group.labels) == len(group.methods) + 2
+
+
+def test_a_measure_that_some_results_lack_is_left_out_for_all(results: list[CellResult]) -> None:
+    """Old and new results may lie in one folder; a column is there for every method or not at all."""
+    (old,) = group_results(results)
+    assert "ece[band]" not in old.runs
+    assert "ece[union_foreground]" in old.runs
+    (new,) = group_results([with_column(result, "ece[band]") for result in results])
+    assert new.runs["ece[band]"].notna().all()
+    (mixed,) = group_results([with_column(results[0], "ece[band]"), *results[1:]])
+    assert list(mixed.runs.columns) == list(old.runs.columns)
+    assert list(mixed.volumes.columns) == list(old.volumes.columns)
+
+
+def test_patients_not_volumes_are_drawn(results: list[CellResult]) -> None:
+    (group,) = group_results(results)
+    whole = group.difference("crac-released", "ce", MAIN[0])
+    assert whole is not None
+    means = group.over_seeds("dsc")["mean"]
+    expected = means["crac-released"] - means["ce"]
+    assert whole.estimate == pytest.approx(expected)
+    assert whole.low < whole.high
+    (group,) = group_results([replace(r, patients=dict.fromkeys(r.patients, "one")) for r in results])
+    found = group.difference("crac-released", "ce", MAIN[0])
+    assert found is not None
+    assert found.low == found.high == pytest.approx(expected)  # a single patient leaves nothing to draw
+
+
+def test_a_verdict_follows_from_the_interval_as_printed() -> None:
+    assert Difference(MAIN[0], 0.02, 0.01, 0.03).verdict == "better"
+    assert Difference(MAIN[2], 0.02, 0.01, 0.03).verdict == "worse"
+    assert Difference(MAIN[2], 0.02, 0.0002, 0.03).verdict == ""
+    assert Difference(MAIN[2], 0.02, -0.01, 0.03).interval == "+0.020 [-0.010, +0.030]"
+
+
+def test_groups_are_in_order_and_the_paper_s_backbone_is_first(results: list[CellResult]) -> None:
+    places = [("b", "nnunet"), ("b", "unet"), ("a", "unet")]
+    moved = [replace(r, cell=replace(r.cell, dataset=d, backbone=b)) for r in results for d, b in places]
+    assert [group.name for group in group_results(moved)] == ["a-unet", "b-unet", "b-nnunet"]
