@@ -24,7 +24,7 @@ def test_the_page_holds_what_was_measured_and_needs_nothing_else(
     assert [line.split("] ")[1][:3] for line in lines[:5]] == ["1/5", "2/5", "3/5", "4/5", "5/5"]
     page = (tmp_path / "demo" / "index.html").read_text()
     assert "http" not in page
-    assert len(re.findall(r"src='data:image/png;base64,", page)) == 6
+    assert len(re.findall(r'src="data:image/png;base64,', page)) == 6
     for method in ("ce", "crac"):
         summary = json.loads((tmp_path / "demo" / f"{method}-audit" / "summary.json").read_text())
         assert summary["volumes"] == 4

@@ -9,7 +9,7 @@ from typing import Any
 
 from crac.data import Intensity, Recipe, Split, Store, phantom, prepare
 from crac.demo.figures import draw_slices
-from crac.demo.page import Shown, write_page
+from crac.demo.page import scores, write_page
 from crac.demo.settings import DemoSettings
 from crac.errors import InputError
 from crac.evaluation import Evaluation
@@ -65,10 +65,10 @@ def run_demo(out: Path, settings: DemoSettings | None = None, say: Callable[[str
     raw = next((out / "raw").glob(f"*/{held_out[0]}.nii.gz"))
     predict_images(models["crac"], [Image(held_out[0], (raw,))], out / "maps")
     draw_slices(store, held_out, models, out / "slices.png")
-    shown = Shown(settings, evaluations, time.perf_counter() - began)
-    write_page(out, shown)
+    found, seconds = scores(evaluations), time.perf_counter() - began
+    write_page(out, settings, found, seconds)
     say(f"[{time.perf_counter() - began:5.0f} s] done: open {out / 'index.html'}")
-    return {"page": str(out / "index.html"), "seconds": shown.seconds, **shown.scores()}
+    return {"page": str(out / "index.html"), "seconds": seconds, **found}
 
 
 def _make_data(out: Path, settings: DemoSettings) -> Store:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crac.errors import InputError, one_of
+from crac.errors import InputError, check_number, one_of
 from crac.metrics.surface import surface_distances
 
 __all__ = [
@@ -86,13 +86,15 @@ def surface_scores(
     """
     if definition not in DEFINITIONS:
         raise one_of("definition", definition, DEFINITIONS)
-    if not tolerance >= 0:
-        raise InputError(f"tolerance must be at least 0; got {tolerance!r}")
+    check_number("tolerance", tolerance, least=0)
     distances = _distances(prediction, labels, spacing, empty)
     if isinstance(distances, _Empty):
         share = math.nan if empty == "nan" else float(distances.both)
         return SurfaceScores(distances.value, distances.value, share)
-    return SurfaceScores(_percentile(distances, definition), _mean(distances), _share(distances, tolerance))
+    both = np.concatenate(distances)
+    ways = (both,) if definition == "pooled" else distances
+    percentile = max(float(np.percentile(way, 95)) for way in ways)
+    return SurfaceScores(percentile, float(both.mean()), float((both <= tolerance).mean()))
 
 
 def hd95(
@@ -122,10 +124,7 @@ def hd95(
         >>> hd95(mask.roll(2, dims=1), mask, spacing=(1.0, 0.5))
         1.0
     """
-    if definition not in DEFINITIONS:
-        raise one_of("definition", definition, DEFINITIONS)
-    distances = _distances(prediction, labels, spacing, empty)
-    return distances.value if isinstance(distances, _Empty) else _percentile(distances, definition)
+    return surface_scores(prediction, labels, spacing, definition=definition, empty=empty).hd95
 
 
 def average_surface_distance(prediction: Array, labels: Array, spacing: Sequence[float], empty: Empty = "nan") -> float:
@@ -137,8 +136,7 @@ def average_surface_distance(prediction: Array, labels: Array, spacing: Sequence
         spacing: Size of a voxel along each axis.
         empty: As in :func:`hd95`.
     """
-    distances = _distances(prediction, labels, spacing, empty)
-    return distances.value if isinstance(distances, _Empty) else _mean(distances)
+    return surface_scores(prediction, labels, spacing, empty=empty).average_surface_distance
 
 
 def surface_dice(
@@ -157,14 +155,13 @@ def surface_dice(
         tolerance: In the unit of ``spacing``.
         empty: What one empty mask gives: ``"nan"``, ``"zero"`` or a number. If both are empty: 1 unless ``"nan"``.
     """
-    if not tolerance >= 0:
-        raise InputError(f"tolerance must be at least 0; got {tolerance!r}")
+    check_number("tolerance", tolerance, least=0)
     if isinstance(empty, str) and empty not in ("nan", "zero"):
         raise one_of("empty", empty, ("nan", "zero", "a number"))
     distances = _distances(prediction, labels, spacing, empty)
     if isinstance(distances, _Empty):
         return 1.0 if distances.both and empty != "nan" else distances.value
-    return _share(distances, tolerance)
+    return float((np.concatenate(distances) <= tolerance).mean())
 
 
 class _Empty(NamedTuple):
@@ -172,20 +169,6 @@ class _Empty(NamedTuple):
 
     value: float
     both: bool
-
-
-def _percentile(distances: Distances, definition: Definition) -> float:
-    if definition == "pooled":
-        return float(np.percentile(np.concatenate(distances), 95))
-    return float(max(np.percentile(part, 95) for part in distances))
-
-
-def _mean(distances: Distances) -> float:
-    return float(np.concatenate(distances).mean())
-
-
-def _share(distances: Distances, tolerance: float) -> float:
-    return float((np.concatenate(distances) <= tolerance).mean())
 
 
 def _distances(prediction: Array, labels: Array, spacing: Sequence[float], empty: Empty) -> Distances | _Empty:
