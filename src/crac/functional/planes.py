@@ -19,7 +19,7 @@ Terms = Callable[[int, Tensor], tuple[Tensor, Tensor]]
 
 
 def pays(logits: Tensor) -> bool:
-    """Return whether to go class by class: on a CPU, unless a compiler fuses or ``float64`` asks for more derivatives."""
+    """Return whether to go class by class: on a CPU, unless a compiler fuses or ``float64`` wants more derivatives."""
     return logits.device.type == "cpu" and logits.dtype == torch.float32 and not torch.compiler.is_compiling()
 
 
