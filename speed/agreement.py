@@ -44,10 +44,10 @@ BIG = {"classes": [2, 4, 5, 19, 64], "batch": [3], "size": [(97, 131), (192, 192
 """Sizes for a device that is not interpreted."""
 
 
-def draw(seed: int) -> dict[str, Any]:
-    """One random case of real size."""
+def draw(seed: int, big: bool = True) -> dict[str, Any]:
+    """One random case, of real size or of one for the interpreter."""
     source = random.Random(seed)
-    return {name: source.choice(choices) for name, choices in (CHOICES | BIG).items()}
+    return {name: source.choice(choices) for name, choices in (CHOICES | BIG if big else CHOICES).items()}
 
 
 def batch(case: dict[str, Any], device: str) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 import crac
 from crac import kernels
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Any, Any], Tensor]
 
 
 def unfold(loss: crac.CRaCLoss) -> Loss:
@@ -39,18 +39,25 @@ def unfold(loss: crac.CRaCLoss) -> Loss:
     return compute
 
 
-def with_mode(mode: str, function: Callable[[Tensor, Tensor], Any]) -> Callable[[Tensor, Tensor], Any]:
+def with_mode(mode: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """A function that is always called in this mode of the kernels."""
 
-    def compute(logits: Tensor, labels: Tensor) -> Any:
+    def compute(logits: Any, labels: Any) -> Any:
         kernels.mode = mode
         return function(logits, labels)
 
     return compute
 
 
-def rivals(classes: int, device: str, compiled: bool = True) -> dict[str, Loss]:
-    """Name -> loss, all for ``int64`` labels ``(B, *S)``."""
+def rivals(classes: int, device: str, compiled: bool = True, fused: str | None = None) -> dict[str, Loss]:
+    """Name -> loss, all for ``int64`` labels ``(B, *S)``.
+
+    Args:
+        classes: Number of classes.
+        device: Where they compute.
+        compiled: Whether to add those that ``torch.compile`` makes.
+        fused: Mode of the kernels for the fused loss, ``None`` to leave it out.
+    """
     loss = crac.CRaCLoss(classes).to(device)
 
     found: dict[str, Loss] = {"unfold": unfold(loss)}
@@ -60,12 +67,46 @@ def rivals(classes: int, device: str, compiled: bool = True) -> dict[str, Loss]:
     if compiled:
         found["crac, torch.compile of eager"] = with_mode("off", torch.compile(lambda x, y: loss(x, y)))
     found["cross-entropy alone"] = F.cross_entropy
-    if device == "cuda":
-        found["crac, fused"] = with_mode("auto", loss)
+    if fused is not None:
+        found["crac, fused"] = with_mode(fused, loss)
         if compiled:
             twin = crac.CRaCLoss(classes).to(device)
-            found["crac, fused inside torch.compile"] = with_mode("auto", torch.compile(lambda x, y: twin(x, y)))
+            found["crac, fused inside torch.compile"] = with_mode(fused, torch.compile(lambda x, y: twin(x, y)))
     return found
+
+
+def nnunet_rivals(classes: int, levels: int, device: str, compiled: bool, fused: str) -> dict[str, Loss]:
+    """Name -> nnU-Net's own loss over so many resolutions, with and without CRaC's penalty.
+
+    Args:
+        classes: Number of classes.
+        levels: Number of outputs of deep supervision.
+        device: Where they compute.
+        compiled: Whether the Dice loss is compiled, as nnU-Net does on a GPU.
+        fused: Mode of the kernels for the fused penalty.
+
+    Raises:
+        ImportError: ``nnunetv2`` is not installed.
+    """
+    from nnunetv2.training.loss.compound_losses import DC_and_CE_loss
+    from nnunetv2.training.loss.deep_supervision import DeepSupervisionWrapper
+    from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
+
+    from crac.integrations.nnunet.loss import CalibratedLoss
+
+    dice = {"batch_dice": True, "smooth": 1e-5, "do_bg": False, "ddp": False}
+    loss = DC_and_CE_loss(dice, {}, dice_class=MemoryEfficientSoftDiceLoss)
+    if compiled:
+        loss.dc = torch.compile(loss.dc)
+    weights = [0.5**level for level in range(levels)]
+    weights[-1] = 0.0  # as nnU-Net does
+    own = DeepSupervisionWrapper(loss, [weight / sum(weights) for weight in weights])
+    ours = CalibratedLoss(own, crac.CRaCLoss(classes, border="replicate"), own.weight_factors[0]).to(device)
+    return {
+        "nnU-Net's own loss": own,
+        "nnU-Net's loss and crac's penalty, eager": with_mode("off", ours),
+        "nnU-Net's loss and crac's penalty, fused": with_mode(fused, ours),
+    }
 
 
 def monai_nacl(classes: int) -> Loss:

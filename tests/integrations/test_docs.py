@@ -1,7 +1,8 @@
-"""The pages about the doors: their Python runs as printed, their bundle loads."""
+"""The pages about other tools, and the recipe for a loss: their Python runs as printed, their bundle loads."""
 
 import json
 import re
+import textwrap
 
 import lightning.pytorch as pl
 import pytest
@@ -9,13 +10,14 @@ import torch
 from monai.bundle import ConfigParser
 from torch.utils.data import DataLoader, TensorDataset
 
+import crac
 from common import ROOT
 from crac.integrations.monai import CalibrationMetric
 
 
 def blocks(page: str, language: str) -> list[str]:
     text = (ROOT / "docs" / page).read_text()
-    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+    return [textwrap.dedent(block) for block in re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)]
 
 
 class Segmenter(pl.LightningModule):
@@ -61,6 +63,23 @@ def test_python_of_the_page_runs(page: str, tmp_path, monkeypatch: pytest.Monkey
     if page == "lightning.md":
         space["trainer"].fit(space["module"], space["train_batches"], space["validation_batches"])
         assert space["module"].loss.steps == 2
+
+
+def test_recipe_for_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    space: dict[str, object] = {}
+    (recipe,) = blocks("../CONTRIBUTING.md", "python")
+    exec("from __future__ import annotations\n" + recipe, space)
+    monkeypatch.setitem(crac.METHODS, "logitnorm", space["LogitNormLoss"])
+    loss = crac.build_loss("logitnorm", 3, alpha=0.5, ignore_index=9)
+    logits, labels = torch.randn(1, 3, 4, 4), torch.randint(3, (1, 4, 4))
+    labels[0, 0] = 9
+    torch.testing.assert_close(loss.penalty(logits, labels), 0.5 * (logits[0, :, 1:] ** 2).mean())
+    plain = crac.CELoss(3, ignore_index=9)(logits, labels)
+    torch.testing.assert_close(loss(logits, labels), plain + loss.penalty(logits, labels))
+    with pytest.raises(ValueError, match="alpha must be a number of at least 0; got -1"):
+        crac.build_loss("logitnorm", 3, alpha=-1)
+    with pytest.raises(ValueError, match="option of 'logitnorm' must be one of alpha, ignore_index,"):
+        crac.build_loss("logitnorm", 3, beta=1)
 
 
 def test_bundle_of_the_page_loads() -> None:

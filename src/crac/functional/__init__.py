@@ -1,4 +1,4 @@
-"""Pure functions: everything the losses and meters are made of."""
+"""Pure functions of tensors, which the losses and meters are made of."""
 
 from crac.functional.penalty import PENALTIES, p2, p2_derivative, p3, p3_derivative, phr, phr_derivative
 from crac.functional.priors import neighbourhood_proportions

@@ -28,20 +28,20 @@ BORDERS = ("replicate", "background")
 
 
 def check_border(border: Border) -> Border:
-    """The border itself, if it is one of the two."""
+    """Return the border, if it is one of the two."""
     if border not in BORDERS:
         raise one_of("border", border, BORDERS)
     return border
 
 
 def check_integers(labels: Tensor) -> None:
-    """Labels are integers: a float map may hold 1.5, a boolean one has lost its classes."""
+    """Refuse labels that are not integers: a float map may hold 1.5, a boolean one has lost its classes."""
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise InputError(f"labels must hold integers; got dtype {labels.dtype}")
 
 
 def check_labels(labels: Tensor) -> int:
-    """The number of spatial dimensions of an integer label map ``(B, *S)``."""
+    """Return the number of spatial dimensions of an integer label map ``(B, *S)``."""
     check_integers(labels)
     if labels.ndim not in (3, 4):
         raise InputError(f"labels must have shape (B, H, W) or (B, D, H, W); got {tuple(labels.shape)}")
@@ -85,7 +85,7 @@ def weighted_patches(values: Tensor, dims: int, weights: Sequence[float]) -> Ten
 
 
 def narrow(labels: Tensor, num_classes: int, ignore_index: int | None) -> tuple[Tensor, int | None]:
-    """Labels known to be classes or ignored, and what is ignored, in a byte if that holds them."""
+    """Return labels that are classes or ignored, and the ignored label, in a byte if that holds them."""
     if num_classes > 255 or (ignore_index is not None and 0 <= ignore_index < num_classes):
         return labels, ignore_index
     if ignore_index is None:
@@ -94,7 +94,7 @@ def narrow(labels: Tensor, num_classes: int, ignore_index: int | None) -> tuple[
 
 
 def one_hot(labels: Tensor, num_classes: int, ignore_index: int | None = None) -> Tensor:
-    """Boolean ``(B, K, *S)`` from integers ``(B, *S)``; ignored pixels, and other labels, belong to no class."""
+    """Return a boolean ``(B, K, *S)`` of labels ``(B, *S)``; ignored pixels, and other labels, belong to no class."""
     classes = torch.arange(num_classes, device=labels.device, dtype=labels.dtype)
     out = labels.unsqueeze(1) == classes.view(1, -1, *[1] * (labels.ndim - 1))
     if ignore_index is not None and 0 <= ignore_index < num_classes:

@@ -19,12 +19,12 @@ Terms = Callable[[int, Tensor], tuple[Tensor, Tensor]]
 
 
 def pays(logits: Tensor) -> bool:
-    """Whether to go plane by plane: on a CPU, unless a compiler fuses, or ``float64`` asks for higher derivatives."""
+    """Return whether to go class by class: on a CPU, unless a compiler fuses or ``float64`` wants more derivatives."""
     return logits.device.type == "cpu" and logits.dtype == torch.float32 and not torch.compiler.is_compiling()
 
 
 def distance_penalty(logits: Tensor, target: Callable[[int], Tensor], terms: Terms, valid: Tensor | None) -> Tensor:
-    """Sum over classes and pixels of a penalty of ``|logit - target|``, differentiable once, in the logits.
+    """Return the sum over classes and pixels of a penalty of ``|logit - target|``, differentiable once, in the logits.
 
     Args:
         logits: ``(B, K, *S)``.

@@ -19,7 +19,7 @@ def neighbourhood_proportions(
     kernel_size: int = 3,
     ignore_index: int | None = None,
 ) -> Tensor:
-    """Share of each class among the labels of the patch around each pixel.
+    """Return the share of each class among the labels of the patch around each pixel.
 
     The shares sum to 1 everywhere; only where a patch holds nothing but ignored pixels are they all 0.
 
@@ -45,7 +45,7 @@ def neighbourhood_proportions(
 def neighbourhood_counts(
     labels: Tensor, num_classes: int, border: Border, kernel_size: int, ignore_index: int | None
 ) -> tuple[Tensor, Tensor | int]:
-    """How often each class occurs in each patch ``(B, K, *S)``, and what makes shares of it.
+    """Return how often each class occurs in each patch ``(B, K, *S)``, and a divisor that makes shares of it.
 
     The divisor is the size of the patch, or, with ``ignore_index``, ``(B, *S)``: its labels that are not ignored, at
     least 1.

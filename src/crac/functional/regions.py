@@ -26,7 +26,7 @@ def region_map(
     radii: Sequence[int] = (1,),
     ignore_index: int | None = None,
 ) -> Tensor:
-    """Region of every pixel: 0 inside, the highest number on the boundary.
+    """Return the region of every pixel: 0 inside, the highest number on the boundary.
 
     A pixel is *mixed at radius r* when the patch of side ``2 r + 1`` around it holds more than one class,
     that is, when a pixel of another class lies within Chebyshev distance ``r``. The region is the number of
@@ -55,7 +55,7 @@ def region_map(
 
 
 def bounds(labels: Tensor, ignore_index: int | None) -> tuple[Tensor, Tensor]:
-    """Labels to take the minimum and the maximum of: ignored pixels can be neither."""
+    """Return labels to take the minimum and the maximum of: ignored pixels can be neither."""
     if ignore_index is None:
         return labels, labels
     info = torch.iinfo(labels.dtype)
@@ -64,5 +64,5 @@ def bounds(labels: Tensor, ignore_index: int | None) -> tuple[Tensor, Tensor]:
 
 
 def mixed(low: Tensor, high: Tensor, dims: int, radius: int = 1) -> Tensor:
-    """Whether patches hold more than one class, from padded :func:`bounds`; smaller than them by the padding."""
+    """Return whether patches hold more than one class, from padded :func:`bounds`; smaller by the padding."""
     return running(torch.minimum, low, dims, radius) < running(torch.maximum, high, dims, radius)

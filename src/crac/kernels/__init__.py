@@ -1,4 +1,4 @@
-"""Losses fused into one GPU kernel: the results of the eager path, chosen by itself on CUDA.
+"""Losses fused into one GPU kernel, with the results of the eager path; used on CUDA without being asked for.
 
 ``CRAC_KERNEL=off`` turns the kernels off, to compare. ``CRAC_KERNEL=force`` uses them on any device; on a CPU that
 needs Triton's interpreter (``TRITON_INTERPRET=1``) and serves tests only.
@@ -31,7 +31,7 @@ LABELS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def usable(logits: Tensor, labels: Tensor, radius: int, ignore_index: int | None) -> bool:
-    """Whether a kernel takes this batch, ``labels`` being ``(B, *S)``."""
+    """Return whether a kernel takes this batch, ``labels`` being ``(B, *S)``."""
     batch, classes, *size = logits.shape
     return (
         INSTALLED
@@ -55,7 +55,7 @@ def load() -> None:
 
 
 def fused_loss(logits: Tensor, labels: Tensor, setting: Setting) -> Tensor:
-    """The loss ``setting`` describes, a ``float32`` scalar, differentiable in the logits.
+    """Return the loss that ``setting`` describes, a ``float32`` scalar, differentiable in the logits.
 
     Args:
         logits: ``(B, K, *S)`` in ``float32``, ``bfloat16`` or ``float16``, any strides.
@@ -69,7 +69,7 @@ def fused_loss(logits: Tensor, labels: Tensor, setting: Setting) -> Tensor:
 
 
 def fused_sums(logits: Tensor, labels: Tensor, setting: Setting) -> tuple[Tensor, Tensor]:
-    """What the outer step needs of a batch: sums of constraint and derivative ``(2, R, K)``, pixel counts ``(R,)``."""
+    """Return sums of constraint and derivative ``(2, R, K)`` and pixel counts ``(R,)``, for the outer step."""
     from crac.kernels.launch import sums
 
     return sums(logits, labels, setting)
