@@ -28,8 +28,12 @@ def test_damaged_and_doubled_results_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"b\.json holds the same cell as .*a\.json"):
         load_results([tmp_path])
     (tmp_path / "b.json").write_bytes(source.read_bytes()[:1000])
-    with pytest.raises(InputError, match=r"b\.json is not the result of a benchmark"):
+    with pytest.raises(InputError, match=r"b\.json cannot be read as JSON"):
         load_results([tmp_path])
+    for text in ("[1]", '{"format": 1}', '{"format": 1, "volumes": {}, "history": {}, "cell": {"seed": 0}}'):
+        (tmp_path / "b.json").write_text(text)
+        with pytest.raises(InputError, match=r"b\.json is not the result of a benchmark"):
+            load_results([tmp_path])
     (tmp_path / "b.json").write_text('{"format": 99}')
     with pytest.raises(InputError, match=r"b\.json has result format 99"):
         load_results([tmp_path])

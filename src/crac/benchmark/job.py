@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 import traceback
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from crac.data import Split, Store
 from crac.errors import InputError
 from crac.evaluation import Case, Protocol, evaluate
 from crac.evaluation.run import RunCases
-from crac.files import replacing, sha256, write_text
+from crac.files import read_json, replacing, sha256, write_text
 from crac.models.checkpoint import Checkpoint
 from crac.models.model import Model
 from crac.training import Result, resume, train
@@ -152,7 +151,7 @@ def _test(cell: Cell, job: Job, folder: Folder, result: Result, model: Model, st
         np.savez_compressed(partial, allow_pickle=False, **views.slices)
     rows = evaluation.rows
     columns = [name for name in rows[0] if name not in ("volume", "patient", "voxels")]
-    environment = json.loads((result.run / "environment.json").read_text(encoding="utf-8"))[-1]
+    environment = read_json(result.run / "environment.json")[-1]
     curves = [name for name in result.history[0] if name in CURVES or name.startswith(("ece_", "lambda_", "rho_"))]
     training = sum(row["seconds"] for row in result.history)
     CellResult(

@@ -15,8 +15,8 @@ import yaml
 from crac.benchmark.figures import MAPS, draw_maps, drawings
 from crac.benchmark.results import MAIN, MASK, Difference, Group, Measure, group_results, load_results
 from crac.benchmark.suite import FROM_THE_CELL
-from crac.errors import InputError, require
-from crac.files import replacing, write_text
+from crac.errors import require
+from crac.files import replacing, write_text, writing
 from crac.metrics import friedman_rank
 from crac.palette import pyplot
 
@@ -38,11 +38,14 @@ REGIONS = tuple(
     for key, heading, higher, signed in (("ece", "ECE", False, False), ("gap", "gap", None, True))
     for region in ("inner", "outer")
 )
-OTHERS = tuple(
-    Measure(f"{key}[{mask}]", key.upper() + name)
-    for mask, name in ((MASK, ""), ("union_foreground", ", union"), ("band", ", band"), ("all", ", all"))
-    for key in ("ece", "tace", "nll", "brier")
-)
+MASKS = {
+    "union_foreground": ("union", "labelled or predicted so"),
+    "band": ("band", "near these"),
+    "all": ("all", "any"),
+}
+OTHERS = [Measure(f"nll[{MASK}]", "NLL"), Measure(f"brier[{MASK}]", "BRIER")]
+for _mask, (_name, _) in MASKS.items():
+    OTHERS += [Measure(f"{key}[{_mask}]", f"{key.upper()}, {_name}") for key in ("ece", "tace", "nll", "brier")]
 COSTS = (
     Measure("training", "training (s)", 1, None),
     Measure("evaluation", "test (s)", 1, None),
@@ -174,11 +177,9 @@ def render(
     out, groups = Path(out), group_results(load_results(results))
     notes = [path.read_text(encoding="utf-8") for folder in results if (path := Path(folder) / NOTES).is_file()]
     texts, figures = compose(groups, out, None if maps is None else Path(maps), paper, "\n".join(notes))
-    try:
+    with writing(out):
         for folder in (out / TABLES, out / IMAGES):
             folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{out} cannot be written: {error.strerror or error}") from error
     for name, draw in figures.items():
         figure = draw()
         with replacing(out / name) as partial:
@@ -243,12 +244,7 @@ def compose(
 
 
 def main_table(groups: Sequence[Group], paper: bool = False) -> Table:
-    """Return the paper's table: all data sets side by side, for one backbone.
-
-    Args:
-        groups: Groups of the same backbone, one per data set.
-        paper: Print the paper's value beside ours.
-    """
+    """Return the paper's table of one backbone, all data sets side by side, on demand with the paper's values."""
     backbone = groups[0].backbone
     longest_first = sorted(groups, key=lambda group: -len(group.methods))
     rows = {method: group.labels[method] for group in longest_first for method in group.methods}
@@ -272,14 +268,9 @@ def tables(group: Group) -> Iterator[Table]:
         yield _table(group, "classes", caption, measures)
         caption = f"{title}, by region, all voxels pooled; gap: confidence minus accuracy, above 0 is overconfident"
         yield _table(group, "regions", caption, REGIONS)
-        places = {
-            "union_foreground": "(union) labelled or predicted so",
-            "band": "(band) near these",
-            "all": "(all) all",
-        }
-        known = ", ".join(place for mask, place in places.items() if f"ece[{mask}]" in group.runs)
+        known = ", ".join(f"({name}) {place}" for mask, (name, place) in MASKS.items() if f"ece[{mask}]" in group.runs)
         caption = f"{title}, other measures: of voxels labelled foreground, and {known}"
-        yield _table(group, "measures", caption, [measure for measure in OTHERS if measure not in MAIN])
+        yield _table(group, "measures", caption, OTHERS)
     if len(group.methods) > 1:
         yield from (_differences(group, method) for method in group.ours)
     for loss, (option, methods) in group.sweeps.items():

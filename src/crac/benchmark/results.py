@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crac.benchmark.suite import Cell
 from crac.errors import InputError, require
-from crac.files import write_text
+from crac.files import finite, read_json, write_text
 from crac.losses import METHODS
 from crac.metrics import paired_bootstrap
 
@@ -109,15 +109,16 @@ class CellResult:
     def save(self, path: Path) -> None:
         """Write the file, one field a line."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        fields = {"format": FORMAT, **asdict(self)}
-        lines = [f"{json.dumps(name)}: {json.dumps(_plain(value), allow_nan=False)}" for name, value in fields.items()]
+        text = json.dumps(finite({"format": FORMAT, **asdict(self)}))
+        fields = json.loads(text, parse_float=lambda number: float(f"{float(number):.{DIGITS}g}"))
+        lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items()]
         write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
     @classmethod
     def load(cls, path: Path) -> CellResult:
         """Read a file back."""
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
             if (version := content.pop("format")) > FORMAT:
                 raise InputError(f"{path} has result format {version}, this crac reads up to {FORMAT}: upgrade crac")
             for numbers in (content["volumes"], content["history"]):
@@ -126,7 +127,7 @@ class CellResult:
             return cls(cell=Cell(**content.pop("cell")), **content)
         except InputError:
             raise
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{path} is not the result of a benchmark: {error}") from error
 
     def frame(self) -> DataFrame:
@@ -166,14 +167,7 @@ def load_results(folders: Iterable[str | Path]) -> list[CellResult]:
 
 
 class Difference(NamedTuple):
-    """The difference between two methods.
-
-    Args:
-        measure: What was measured.
-        estimate: Mean over the patients of the difference of their means over seeds.
-        low: Lower end of the 95 % interval.
-        high: Upper end.
-    """
+    """The mean over patients of one method's means over seeds minus another's, with its 95 % interval."""
 
     measure: Measure
     estimate: float
@@ -283,14 +277,3 @@ def _sweep(loss: str, option: str, firsts: dict[str, CellResult]) -> dict[float,
         if first.settings["method"] == loss and value is not None and not first.cell.tempered:
             found.setdefault(value, method)
     return dict(sorted(found.items()))
-
-
-def _plain(value: Any) -> Any:
-    """Plain data with floats rounded, and None where a number is missing."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
-    return value

@@ -79,17 +79,17 @@ def run_benchmark(
     for name in suite.datasets:
         _make_ready(suite, name, folder)
     watch = Watch(chosen, folder, jobs or 1, time_limit)
+    if ray is None and watch.named("waiting"):
+        try:
+            check_devices(chosen[0].config)  # all jobs need the same
+        except InputError as error:
+            raise InputError(f"suite {suite.name}, training: {error}") from error
     if ray is not None:
         events = on_ray(watch.admitted(), folder, ray, jobs)
+    elif jobs is not None and jobs > 1:
+        events = in_processes(watch.admitted(), folder, jobs)
     else:
-        for name in watch.named("waiting")[:1]:  # the others need the same devices
-            try:
-                check_devices(watch.jobs[name].config)
-            except InputError as error:
-                raise InputError(f"suite {suite.name}, training: {error}") from error
-        events = (
-            in_turn(watch.admitted(), folder) if (jobs or 1) == 1 else in_processes(watch.admitted(), folder, jobs or 1)
-        )
+        events = in_turn(watch.admitted(), folder)
     with watch.shown():
         for event in events:
             watch.see(event)

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from crac.data.recipe import Strict
-from crac.errors import InputError, invalid, one_of
+from crac.errors import InputError, checked, one_of
 from crac.losses import METHODS
 from crac.networks import BACKBONES
-from crac.training import TrainConfig
+from crac.training.config import TrainConfig, read_yaml
 
 __all__ = ["FROM_THE_CELL", "SUITES", "Cell", "Job", "Suite"]
 
@@ -88,14 +87,10 @@ class Job:
 
 
 class Phantom(Strict):
-    """Artificial data that the benchmark makes by itself, see :mod:`crac.data.phantom`.
+    """Artificial data that the benchmark makes by itself, with the arguments of :mod:`crac.data.phantom`.
 
     Args:
         kind: ``cardiac`` (ACDC's layout) or ``abdominal`` (FLARE's).
-        patients: Number of patients.
-        seed: Seed of the random anatomy.
-        size: Rows and columns of a slice.
-        slices: Slices of a volume.
         spacing: Millimetres along ``(D, H, W)`` that abdominal volumes are resampled to.
         crop: Voxels along ``(D, H, W)`` that are kept of them.
     """
@@ -225,16 +220,7 @@ class Suite(Strict):
             if str(source) not in known:
                 raise InputError(f"suite must be a YAML file or one of {', '.join(known)}; got {str(source)!r}")
             path = SUITES / f"{source}.yaml"
-        try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise InputError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from error
-        if not isinstance(content, dict):
-            raise InputError(f"{path} must hold a suite as 'name: value' lines; got {type(content).__name__}")
-        try:
-            return cls.model_validate({"name": path.stem, **content})
-        except ValidationError as error:
-            raise invalid(f"{path} is not a suite", error) from error
+        return checked(cls, {"name": path.stem, **read_yaml(path)}, f"{path} is not a suite")
 
     def changed(self, stores: Mapping[str, Path], seeds: Sequence[int] = ()) -> Suite:
         """Return the suite with other stores for some of its data sets, and with other seeds if any are given."""
@@ -257,11 +243,7 @@ class Suite(Strict):
         return rows
 
     def jobs(self, stores: Mapping[str, Path]) -> list[Job]:
-        """Return the trainings of the suite, those of one seed together, each with every cell that uses it.
-
-        Args:
-            stores: Store of each data set.
-        """
+        """Return the trainings on the stores of the data sets, each with every cell that uses it."""
         rows = self.rows()
         found = []
         for dataset, backbone, seed, name in itertools.product(self.datasets, self.backbones, self.seeds, rows):

@@ -13,7 +13,7 @@ from crac.errors import InputError, invalid, one_of
 from crac.losses import METHODS
 from crac.networks import BACKBONES
 
-__all__ = ["TrainConfig"]
+__all__ = ["TrainConfig", "read_yaml"]
 
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
@@ -109,7 +109,7 @@ class TrainConfig(BaseModel):
             path: YAML file, or None for the overrides alone.
             overrides: Field name -> value.
         """
-        settings = {} if path is None else _read_yaml(path)
+        settings = {} if path is None else read_yaml(path)
         return cls.make({**settings, **(overrides or {})}, "settings" if path is None else str(path))
 
     def dump(self) -> str:
@@ -121,7 +121,8 @@ class TrainConfig(BaseModel):
         return self.learning_rate if epoch < self.late_from * self.epochs else self.late_learning_rate
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return the settings in a YAML file by name; one that holds anything else is refused."""
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
