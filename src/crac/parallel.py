@@ -22,11 +22,7 @@ Result = TypeVar("Result")
 
 
 class Workers:
-    """Processes that serve several rounds of work; a context manager.
-
-    Args:
-        jobs: How many; 1 works in this process.
-    """
+    """A number of processes that serve several rounds of work, or this process where it is 1; a context manager."""
 
     def __init__(self, jobs: int) -> None:
         check_number("jobs", jobs, least=1, whole=True)

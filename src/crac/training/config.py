@@ -57,8 +57,7 @@ class TrainConfig(BaseModel):
     )
     compile: bool = Field(False, description="let torch.compile optimise the network")
     cuda_graph: bool = Field(
-        False,
-        description="record the training step once and replay it, freed from the CPU's pace; one GPU, not fp16",
+        False, description="record the training step once and replay it, freed from the CPU's pace; one GPU, not fp16"
     )
     cache: Literal["mmap", "memory", "device"] = Field(
         "memory", description="where the training set lives: on disk (mmap), in memory or on the device"
@@ -90,22 +89,12 @@ class TrainConfig(BaseModel):
 
     @classmethod
     def make(cls, settings: Mapping[str, Any], source: str = "settings") -> TrainConfig:
-        """Check settings; all that is wrong with them is reported together.
-
-        Args:
-            settings: Field name -> value.
-            source: Where they come from, for the message.
-        """
+        """Check settings by name; all that is wrong with them, and where they come from, is reported together."""
         return checked(cls, dict(settings), source, cls.model_fields)
 
     @classmethod
     def load(cls, path: Path | None, overrides: Mapping[str, Any] | None = None) -> TrainConfig:
-        """Read settings from a YAML file, over which those given directly win.
-
-        Args:
-            path: YAML file, or None for the overrides alone.
-            overrides: Field name -> value.
-        """
+        """Read settings from a YAML file, if any, over which those given directly win."""
         settings = {} if path is None else _read_yaml(path)
         return cls.make({**settings, **(overrides or {})}, "settings" if path is None else str(path))
 

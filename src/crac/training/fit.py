@@ -23,17 +23,9 @@ class DivergedError(RuntimeError):
 
 
 def fit(config: TrainConfig, task: Task, state: State, log: Log, stop: Interrupt) -> bool:
-    """Train to the last epoch.
+    """Train from where the state stands to the last epoch.
 
-    Args:
-        config: Settings of the training.
-        task: Network, data and folder, ready on the device.
-        state: Where the training stands; it goes on from there.
-        log: Where the numbers go.
-        stop: Whether the user has asked to stop; looked at after every step.
-
-    Returns:
-        Whether the last epoch was reached; if not, the run was asked to stop and is saved.
+    Returns whether the last epoch was reached; if not, the run was asked to stop, between two steps, and is saved.
     """
     start = time.perf_counter()
     while state.epoch < config.epochs:

@@ -47,12 +47,8 @@ def mlflow(folder: Path, config: TrainConfig) -> Iterator[Sink]:
 class Log:
     """A training as people watch it: a live bar on a terminal, one line an epoch elsewhere.
 
-    Args:
-        folder: Folder of the run.
-        config: Settings of the run.
-        start: Epochs already done.
-        steps: Steps of one epoch.
-        active: False on all processes but one, where nothing is shown or kept.
+    It begins after ``start`` epochs, each of ``steps`` steps. Only one process is ``active``; on the others nothing is
+    shown or kept.
     """
 
     def __init__(self, folder: Path, config: TrainConfig, start: int, steps: int, active: bool) -> None:
