@@ -26,26 +26,16 @@ __all__ = [
     "require",
 ]
 
-EXTRA_OF = {
-    "filelock": "train",
-    "ignite": "monai",
-    "jinja2": "audit",
-    "lightning": "train",
-    "matplotlib": "audit",
-    "mlflow": "mlflow",
-    "monai": "monai",
-    "nibabel": "audit",
-    "nnunetv2": "nnunet",
-    "pandas": "audit",
-    "pydantic": "audit",
-    "ray": "ray",
-    "rich": "audit",
-    "safetensors": "train",
-    "scikit_posthocs": "train",
-    "tensorboard": "train",
-    "triton": "gpu",
-    "yaml": "train",
+EXTRAS = {
+    "audit": ("jinja2", "matplotlib", "nibabel", "pandas", "pydantic", "rich"),
+    "train": ("filelock", "lightning", "safetensors", "scikit_posthocs", "tensorboard", "yaml"),
+    "monai": ("ignite", "monai"),
+    "nnunet": ("nnunetv2",),
+    "mlflow": ("mlflow",),
+    "ray": ("ray",),
+    "gpu": ("triton",),
 }
+EXTRA_OF = {package: extra for extra, packages in EXTRAS.items() for package in packages}
 """Optional package -> the extra of ``crac`` that installs it."""
 
 Model = TypeVar("Model", bound="BaseModel")
@@ -59,12 +49,7 @@ class InputError(ValueError):
 
 
 class ProblemsError(InputError):
-    """Several defects of one folder or data set, reported together.
-
-    Args:
-        subject: What was checked, for the first line.
-        problems: One sentence per defect.
-    """
+    """Several defects of one folder or data set: what was checked, then one sentence a problem."""
 
     def __init__(self, subject: str, problems: Sequence[str]) -> None:
         self.problems = list(problems)
@@ -81,7 +66,7 @@ class MissingExtraError(InputError, ImportError):
 
 
 def one_of(argument: str, value: object, accepted: Iterable[object]) -> InputError:
-    """The error for a value outside a fixed set of choices."""
+    """Return the error for a value outside a fixed set of choices."""
     return InputError(f"{argument} must be one of {', '.join(map(str, accepted))}; got {value!r}")
 
 
@@ -128,7 +113,7 @@ def checked(model: type[Model], content: object, subject: str, known: Iterable[s
 
 
 def invalid(subject: str, error: ValidationError, known: Iterable[str] = ()) -> InputError:
-    """The error for a record that pydantic refuses: all that is wrong with it, one sentence each.
+    """Return the error for a record that pydantic refuses: all that is wrong with it, one sentence each.
 
     Args:
         subject: What was checked, for the beginning of the message.
@@ -159,14 +144,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def require(module: str) -> ModuleType:
-    """Import an optional package, or say in one sentence how to install it.
-
-    Args:
-        module: Dotted name of the module, e.g. ``"nibabel"``.
-
-    Raises:
-        MissingExtraError: The package is not installed.
-    """
+    """Import an optional package by its dotted name, or say in one sentence how to install it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -20,7 +20,8 @@ from crac.files import replacing, write_text, writing
 from crac.metrics import friedman_rank
 from crac.palette import pyplot
 
-jinja2, pandas, _ = require("jinja2"), require("pandas"), require("scikit_posthocs")
+jinja2, pandas = require("jinja2"), require("pandas")
+require("scikit_posthocs")
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,6 +6,7 @@ import argparse
 import importlib.metadata
 import json
 import platform
+from typing import Any
 
 from crac._version import __version__
 from crac.errors import EXTRA_OF
@@ -23,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def report() -> dict[str, object]:
-    """Everything ``crac doctor`` prints, as plain data."""
+def report() -> dict[str, Any]:
+    """Return what ``crac doctor`` prints, as plain data."""
     import torch
 
     def version(name: str) -> str | None:
@@ -51,17 +52,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found, indent=2))
         return 0
-    packages = found.pop("packages")
-    missing = found.pop("missing_extras")
-    assert isinstance(packages, dict)
-    assert isinstance(missing, list)
+    packages, missing = found.pop("packages"), found.pop("missing_extras")
     for name, value in found.items():
         print(f"{name:16} {value}")
     print()
     for name, value in packages.items():
         print(f"{name:16} {value or '-- not installed (extra: ' + EXTRA_OF[name] + ')'}")
-    if missing:
-        print(f"\nto install what is missing: pip install 'crac[{','.join(missing)}]'")
-    else:
-        print("\nevery extra is installed")
+    install = f"to install what is missing: pip install 'crac[{','.join(missing)}]'"
+    print("\n" + (install if missing else "every extra is installed"))
     return 0

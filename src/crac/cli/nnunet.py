@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 from crac.errors import ProblemsError
 
@@ -18,43 +19,22 @@ EXAMPLE = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     actions = parser.add_subparsers(title="actions", dest="action", required=True, metavar="ACTION")
-    path = actions.add_parser(
-        "path",
-        help="print the folder for nnUNet_extTrainer",
-        description="Print the folder that holds the trainers.",
-        epilog='example:\n  export nnUNet_extTrainer="$(crac nnunet path)"',
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    path.set_defaults(act=print_path)
-    check = actions.add_parser(
-        "check",
-        help="say whether the set-up works",
-        description="Check nnU-Net's folders and version, and let nnU-Net look for each trainer.",
-        epilog="example:\n  crac nnunet check",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    check.add_argument("--json", action="store_true", help="print JSON")
-    check.set_defaults(act=check_set_up)
+    path = "print the folder that holds the trainers, for nnUNet_extTrainer"
+    check = "check nnU-Net's folders and version, and let nnU-Net look for each trainer"
+    form: dict[str, Any] = {"epilog": EXAMPLE, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    actions.add_parser("path", help=path, **form)
+    parser = actions.add_parser("check", help=check, **form)
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the action says."""
-    return int(args.act(args))
-
-
-def print_path(_: argparse.Namespace) -> int:
-    """Print the folder of the trainers."""
-    from crac.integrations.nnunet import trainers_folder
-
-    print(trainers_folder())
-    return 0
-
-
-def check_set_up(args: argparse.Namespace) -> int:
-    """Print what was found; exit code 2 if something is wrong."""
-    from crac.integrations.nnunet import TRAINERS
+    """Print the folder, or what is wrong with the set-up; exit code 2 if something is."""
+    from crac.integrations.nnunet import TRAINERS, trainers_folder
     from crac.integrations.nnunet.check import problems
 
+    if args.action == "path":
+        print(trainers_folder())
+        return 0
     found = problems()
     if args.json:
         print(json.dumps({"ok": not found, "problems": found, "trainers": TRAINERS}, indent=2))

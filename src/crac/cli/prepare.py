@@ -7,6 +7,10 @@ import json
 import os
 import sys
 import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from crac.data import Store
 
 NAME = "prepare"
 HELP = "turn a data set into a store that training reads"
@@ -30,20 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("raw", metavar="RAW", help="folder of the data set")
     parser.add_argument("store", metavar="STORE", help="folder to write; must not exist yet")
     parser.add_argument("--dims", type=int, choices=(2, 3), help="slices or volumes (default: 2; nnunet: 3)")
-    parser.add_argument(
-        "--spacing",
-        type=float,
-        nargs=3,
-        metavar=("D", "H", "W"),
-        help="millimetres between voxels (default: flare 8 2 2; nnunet: the median of the data set)",
-    )
-    parser.add_argument(
-        "--crop",
-        type=int,
-        nargs=3,
-        metavar=("D", "H", "W"),
-        help="voxels kept around the centre, padded where there are fewer (default: flare 30 192 192; nnunet: all)",
-    )
+    axes: dict[str, Any] = {"nargs": 3, "metavar": ("D", "H", "W")}
+    spacing = "millimetres between voxels (default: flare 8 2 2; nnunet: the median of the data set)"
+    parser.add_argument("--spacing", type=float, help=spacing, **axes)
+    crop = "voxels kept around the centre, padded where there are fewer (default: flare 30 192 192; nnunet: all)"
+    parser.add_argument("--crop", type=int, help=crop, **axes)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print a summary as JSON")
 
@@ -54,51 +49,38 @@ def run(args: argparse.Namespace) -> int:
     from crac.progress import track
 
     start = time.perf_counter()
+    given: dict[str, Any] = {name: getattr(args, name) and tuple(getattr(args, name)) for name in ("spacing", "crop")}
     try:
-        store = prepare(
-            args.layout,
-            args.raw,
-            args.store,
-            dims=args.dims,
-            spacing=tuple(args.spacing) if args.spacing else None,
-            crop=tuple(args.crop) if args.crop else None,
-            jobs=args.jobs,
-            track=track,
-        )
+        store = prepare(args.layout, args.raw, args.store, dims=args.dims, **given, jobs=args.jobs, track=track)
     except KeyboardInterrupt:
         print("finished cases are kept; give the same command again to continue", file=sys.stderr)
         raise
-    print_summary(store, time.perf_counter() - start, args.json)
+    summary = summarise(store) | {"seconds": round(time.perf_counter() - start, 2)}
+    print(json.dumps(summary, indent=2) if args.json else _in_words(summary))
     return 0
 
 
-def print_summary(store: object, seconds: float, as_json: bool) -> None:
-    """The store in a few lines, or as JSON."""
-    from crac.data import Store
-
-    assert isinstance(store, Store)
+def summarise(store: Store) -> dict[str, Any]:
+    """Return the store in numbers, as plain data."""
     cases = store.cases.values()
-    voxels = {name: sum(case.voxels[index] for case in cases) for index, name in enumerate(store.class_names)}
-    split = store.split()
     worst = max(cases, key=lambda case: case.cropped_away)
-    summary = {
+    return {
         "store": str(store.path),
         "name": store.name,
         "cases": len(cases),
         "patients": len({case.patient for case in cases}),
         "slices": sum(case.prepared_shape[0] for case in cases),
-        "voxels": voxels,
+        "voxels": {name: sum(case.voxels[index] for case in cases) for index, name in enumerate(store.class_names)},
         "recipe": store.manifest.recipe.name,
-        "split": {part: len(getattr(split, part)) for part in ("train", "validation", "test")},
+        "split": {part: len(names) for part, names in store.split()},
         "most_cropped_away": {"case": worst.name, "share": worst.cropped_away},
-        "seconds": round(seconds, 2),
     }
-    if as_json:
-        print(json.dumps(summary, indent=2))
-        return
-    print(f"{store.name}: {summary['cases']} cases of {summary['patients']} patients, {summary['slices']} slices")
-    for name, count in voxels.items():
-        print(f"  {name:16} {count:>14,} voxels")
-    if worst.cropped_away > 0:
-        print(f"note: the crop leaves out up to {worst.cropped_away:.1%} of the labelled voxels ({worst.name})")
-    print(f"written to {store.path} in {seconds:.1f} s; see contact_sheet.png there")
+
+
+def _in_words(summary: dict[str, Any]) -> str:
+    lines = ["{name}: {cases} cases of {patients} patients, {slices} slices".format(**summary)]
+    lines += [f"  {name:16} {count:>14,} voxels" for name, count in summary["voxels"].items()]
+    worst, share = summary["most_cropped_away"].values()
+    if share > 0:
+        lines.append(f"note: the crop leaves out up to {share:.1%} of the labelled voxels ({worst})")
+    return "\n".join([*lines, "written to {store} in {seconds:.1f} s; see contact_sheet.png there".format(**summary)])

@@ -31,15 +31,9 @@ class Augmentation(Strict):
     intensity: Annotated[float, Field(ge=0, lt=1)] = 0.1
 
     def __call__(self, images: Tensor, labels: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-        """Change a batch.
+        """Change images ``(B, C, *S)`` and their labels ``(B, *S)`` alike; outside the image there is 0 and background.
 
-        Args:
-            images: ``(B, C, *S)`` float.
-            labels: ``(B, *S)`` integers.
-            seed: The same seed gives the same changes on every device.
-
-        Returns:
-            Both, changed alike; outside the image there is 0 and background.
+        The same seed gives the same changes on every device.
         """
         # Drawn on the CPU: generators of other devices give other numbers.
         generator = torch.Generator().manual_seed(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,20 +46,13 @@ def contact_sheet(store: Store, path: Path, most: int = 24, columns: int = 6, dp
                 colour = COLOURS[(int(value) - 1) % len(COLOURS)]
                 axis.contour(outline == value, levels=[0.5], colors=colour, linewidths=0.9)
         axis.set_title(f"{name}  [{index}]", color="white", fontsize=6.5, pad=2)
-    handles = [
-        plt.Line2D([], [], color=COLOURS[index % len(COLOURS)], label=name)
-        for index, name in enumerate(store.class_names[1:])
-    ]
-    figure.legend(
-        handles=handles,
-        loc="outside lower center",
-        ncols=min(len(handles), 6),
-        fontsize=8,
-        labelcolor="white",
-        frameon=False,
-        title=f"{store.name}: {len(chosen)} of {len(names)} cases, the fullest slice of each",
-        title_fontproperties={"size": 8},
-    ).get_title().set_color("white")
+    pairs = zip(itertools.cycle(COLOURS), store.class_names[1:], strict=False)
+    handles = [plt.Line2D([], [], color=colour, label=name) for colour, name in pairs]
+    style = {"ncols": min(len(handles), 6), "fontsize": 8, "labelcolor": "white", "frameon": False}
+    legend = figure.legend(handles=handles, loc="outside lower center", **style)
+    title = f"{store.name}: {len(chosen)} of {len(names)} cases, the fullest slice of each"
+    legend.set_title(title, prop={"size": 8})
+    legend.get_title().set_color("white")
     with replacing(path) as partial:
         figure.savefig(partial, dpi=dpi)
     plt.close(figure)

@@ -151,7 +151,9 @@ class Recipe(Strict):
         labels = array.ndim == 3
         if array.shape[-3:] != self.prepared_shape(geometry) or array.ndim not in (3, 4):
             raise InputError(f"array must end in {self.prepared_shape(geometry)}; got shape {array.shape}")
-        resampled, original = self._resampled_shape(geometry), self._turned_shape(geometry)
+        resampled = self._resampled_shape(geometry)
+        depth, height, width = (geometry.shape[axis] for axis in self._axes(geometry)[0])
+        original = depth, height, width
         channels = array[None] if labels else array
         full = np.zeros((len(channels), *resampled), dtype=np.uint8 if labels else np.float32)
         if not labels:
@@ -171,9 +173,8 @@ class Recipe(Strict):
 
     def prepared_spacing(self, geometry: Geometry) -> tuple[float, float, float]:
         """Millimetres along ``(D, H, W)`` of an image with this geometry once prepared."""
-        order, _ = self._axes(geometry)
-        sizes = zip(order, self._turned_shape(geometry), self._resampled_shape(geometry), strict=True)
-        depth, height, width = (geometry.spacing[axis] * before / after for axis, before, after in sizes)
+        sizes = zip(self._axes(geometry)[0], self._resampled_shape(geometry), strict=True)
+        depth, height, width = (geometry.spacing[axis] * geometry.shape[axis] / after for axis, after in sizes)
         return depth, height, width
 
     def slice_axis_of(self, geometry: Geometry) -> int:
@@ -198,20 +199,14 @@ class Recipe(Strict):
         turned = array.transpose(0, *(int(axis) + 1 for axis in np.argsort(order)))
         return np.ascontiguousarray(np.flip(turned, tuple(axis + 1 for axis in flips)))
 
-    def _turned_shape(self, geometry: Geometry) -> Shape:
-        depth, height, width = (geometry.shape[axis] for axis in self._axes(geometry)[0])
-        return depth, height, width
-
     def _resampled_shape(self, geometry: Geometry) -> Shape:
-        order, _ = self._axes(geometry)
-        shape = []
-        for axis, size, spacing in zip(order, self.size, self.spacing, strict=True):
-            voxels = geometry.shape[axis]
-            if spacing is not None:
-                voxels = max(1, round(voxels * geometry.spacing[axis] / spacing))
-            shape.append(size or voxels)
-        check_size(shape)
-        return shape[0], shape[1], shape[2]
+        def voxels(axis: int, size: int | None, spacing: float | None) -> int:
+            before = geometry.shape[axis]
+            return size or (before if spacing is None else max(1, round(before * geometry.spacing[axis] / spacing)))
+
+        depth, height, width = map(voxels, self._axes(geometry)[0], self.size, self.spacing)
+        check_size((depth, height, width))
+        return depth, height, width
 
     def _windows(self, resampled: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         pairs = [window(voxels, crop or voxels) for voxels, crop in zip(resampled, self.crop, strict=True)]

@@ -39,12 +39,8 @@ The paper does not print its spacing. At 2 x 2 x 8 mm the crop covers 384 x 384 
 def spacing_recipe(spacings: NDArray[np.float64], intensity: tuple[Intensity, ...], dims: Dims = 3) -> Recipe:
     """Return the recipe for everything else: canonical orientation, the median spacing of the data set.
 
-    Slices are cut across the coarsest axis. With ``dims=2`` that axis is not resampled, for slices would mix.
-
-    Args:
-        spacings: ``(N, 3)``, each image's spacing after orientation.
-        intensity: One scaling a channel.
-        dims: 2 for slices, 3 for volumes.
+    ``spacings`` are those of each image after orientation, ``(N, 3)``; ``intensity`` has one scaling a channel. Slices
+    are cut across the coarsest axis. With ``dims=2`` that axis is not resampled, for slices would mix.
     """
     median = np.median(spacings, axis=0)
     # Isotropic up to rounding counts as isotropic: slices are then axial.

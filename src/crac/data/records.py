@@ -46,7 +46,7 @@ class Case(Strict):
     """One prepared volume.
 
     Args:
-        name: Of the case.
+        name: Name of the case.
         patient: Whom it shows.
         group: Stratum for splits, if known.
         geometry: The input's grid, which ``Store.restore`` returns to.
@@ -85,12 +85,12 @@ class Manifest(Strict):
     Args:
         version: Format of the store.
         crac: Version of the program that wrote it.
-        name: Of the data set.
+        name: Name of the data set.
         dims: 2 when meant for slices, 3 for volumes.
         class_names: Index = class, 0 the background.
         channel_names: One a channel.
         recipe: How images were prepared, with every constant.
-        cases: By name.
+        cases: Records of the cases, by name.
     """
 
     version: int

@@ -31,12 +31,7 @@ MOST_OPEN = 384
 
 
 class Store:
-    """A prepared data set on disk; open it with ``Store.open``.
-
-    Args:
-        path: Folder of the store.
-        manifest: Its manifest.
-    """
+    """A prepared data set on disk; open it with ``Store.open``."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
@@ -91,15 +86,15 @@ class Store:
         return self.manifest.cases
 
     def image(self, name: str) -> NDArray[np.float16]:
-        """A case's image, memory-mapped, ``(C, D, H, W)``."""
+        """Return a case's image, memory-mapped, ``(C, D, H, W)``."""
         return self._map(self._case(name).name, IMAGE)
 
     def label(self, name: str) -> NDArray[np.uint8]:
-        """A case's label, memory-mapped, ``(D, H, W)``."""
+        """Return a case's label, memory-mapped, ``(D, H, W)``."""
         return self._map(self._case(name).name, LABEL)
 
     def moments(self, cases: Iterable[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and standard deviation of each channel ``(C,)`` over all voxels of these cases."""
+        """Return mean and standard deviation of each channel ``(C,)`` over all voxels of these cases."""
         voxels, total, squares = 0, np.zeros(self.channels), np.zeros(self.channels)
         for name in cases:
             channels = self.image(name).reshape(self.channels, -1).astype(np.float64)
@@ -110,7 +105,7 @@ class Store:
         return mean, np.sqrt(np.maximum(squares / voxels - mean**2, 0))
 
     def original_label(self, name: str) -> NDArray[np.uint8]:
-        """A case's class indices on the input's own grid, ``(X, Y, Z)``."""
+        """Return a case's class indices on the input's own grid, ``(X, Y, Z)``."""
         label = read_label(self._file(self._case(name).name, ORIGINAL_LABEL)).array.astype(np.uint8)
         if label.shape != self.cases[name].geometry.shape:
             raise InputError(f"{self.path}: the original label of {name} does not have the shape in the manifest")
@@ -121,7 +116,7 @@ class Store:
         return self.manifest.recipe.invert(array, self._case(name).geometry)
 
     def split(self, seed: int = 0) -> Split:
-        """70/10/20 by patient, stratified by group; the store's ``split.json`` holds seed 0."""
+        """Return a split 70/10/20 by patient, stratified by group; the store's ``split.json`` holds seed 0."""
         return Split.make(self.cases, seed)
 
     def _case(self, name: str) -> Case:

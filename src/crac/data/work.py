@@ -27,11 +27,7 @@ FINGERPRINT = ".fingerprint"
 
 
 def prepare_case(
-    work: Path,
-    recipe: Recipe,
-    label_values: Mapping[int, int],
-    num_classes: int,
-    task: tuple[RawCase, Inspection],
+    work: Path, recipe: Recipe, label_values: Mapping[int, int], num_classes: int, task: tuple[RawCase, Inspection]
 ) -> Case:
     """Write ``work/cases/NAME`` and return its record; a case an earlier run has finished is taken as it is."""
     raw, inspection = task

@@ -17,7 +17,7 @@ class Framed(nn.Module):
 
     Args:
         network: Maps ``(B, C, *S)`` to ``(B, K, *S)`` for sizes ``S`` that are multiples of ``stride``.
-        channels: ``C``.
+        channels: Number of channels ``C``.
         stride: What the network divides each side by on its way down.
     """
 
@@ -37,7 +37,7 @@ class Framed(nn.Module):
         self.deviation.copy_(torch.where(deviation > 0, deviation, 1.0))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits ``(B, K, *S)`` of images ``(B, C, *S)``."""
+        """Return logits ``(B, K, *S)`` of images ``(B, C, *S)``."""
         size = images.shape[2:]
         padded = [-(-side // self.stride) * self.stride for side in size]
         if all(side == self.stride for side in padded):

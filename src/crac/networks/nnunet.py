@@ -16,13 +16,10 @@ MOST_FILTERS = {2: 512, 3: 320}
 
 
 def build_nnunet(channels: int, num_classes: int, dims: int = 2, width: int = 32) -> Framed:
-    """MONAI's ``DynUNet`` with six levels, residual blocks and no deep supervision, for images of any size.
+    """Return MONAI's ``DynUNet`` with six levels, residual blocks and no deep supervision, for images of any size.
 
-    Args:
-        channels: Of the images.
-        num_classes: ``K``.
-        dims: 2 or 3.
-        width: Filters of the first level, doubled at each level below up to 512 (320 in 3-D).
+    The filters double at each level below the first, up to 512 (320 in 3-D). The arguments are those of
+    :func:`~crac.networks.registry.build_network`.
     """
     dynunet = require("monai.networks.nets").DynUNet
     strides = [1] + [2] * (LEVELS - 1)
@@ -49,9 +46,6 @@ class InstanceNorm(nn.Module):
     """Instance norm without parameters, in 2-D and 3-D, in a form of its own where it is compiled.
 
     The compiler's form of torch's lines up all channels of all images, which takes channels-last images apart.
-
-    Args:
-        eps: Added to the variance.
     """
 
     def __init__(self, eps: float) -> None:
@@ -59,7 +53,7 @@ class InstanceNorm(nn.Module):
         self.eps = eps
 
     def forward(self, images: Tensor) -> Tensor:
-        """Each channel of each image with mean 0 and variance 1."""
+        """Return each channel of each image with mean 0 and variance 1."""
         if not torch.compiler.is_compiling():
             return F.instance_norm(images, eps=self.eps)
         wide = images if images.dtype == torch.float64 else images.float()

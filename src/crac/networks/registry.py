@@ -20,8 +20,8 @@ def build_network(backbone: str, channels: int, num_classes: int, dims: int = 2,
 
     Args:
         backbone: One of :data:`BACKBONES`.
-        channels: Of the images.
-        num_classes: ``K``, the background included.
+        channels: Number of channels of the images.
+        num_classes: Number of classes ``K``, the background included.
         dims: 2 for images ``(B, C, H, W)``, 3 for ``(B, C, D, H, W)``.
         width: Filters of the first level; the paper's networks have 32.
 

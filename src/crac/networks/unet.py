@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -17,11 +19,8 @@ POOLS = (2, 2, 2, 4)
 class UNet(nn.Module):
     """Five levels of two convolutions with ReLU, no normalisation; max-pooling down, nearest neighbour up.
 
-    Args:
-        channels: Of the images.
-        num_classes: ``K``.
-        dims: 2 or 3.
-        width: Filters of the first level, doubled at each level below.
+    The filters double at each level below the first. The arguments are those of
+    :func:`~crac.networks.registry.build_network`.
     """
 
     def __init__(self, channels: int, num_classes: int, dims: int = 2, width: int = 32) -> None:
@@ -37,12 +36,8 @@ class UNet(nn.Module):
                 nn.ReLU(inplace=True),
             )
 
-        self.down = nn.ModuleList(
-            level(before, after) for before, after in zip([channels, *filters], filters, strict=False)
-        )
-        self.up = nn.ModuleList(
-            level(filters[number + 1] + filters[number], filters[number]) for number in reversed(range(len(POOLS)))
-        )
+        self.down = nn.ModuleList(map(level, [channels, *filters], filters))
+        self.up = nn.ModuleList(level(low + high, high) for high, low in reversed(list(pairwise(filters))))
         self.head = convolution(width, num_classes, 1)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -60,7 +55,7 @@ class UNet(nn.Module):
 
 
 def upsample(features: Tensor, factor: int) -> Tensor:
-    """Nearest neighbour: every value repeated along every axis of space."""
+    """Repeat every value along every axis of space, as nearest-neighbour interpolation does."""
     if not torch.compiler.is_compiling():
         return F.interpolate(features, scale_factor=float(factor), mode="nearest")
     # The compiler turns the gradient of `interpolate` into a scatter with atomic additions, a fifth of a step on a GPU;
@@ -74,5 +69,5 @@ def upsample(features: Tensor, factor: int) -> Tensor:
 
 
 def build_unet(channels: int, num_classes: int, dims: int = 2, width: int = 32) -> Framed:
-    """A :class:`UNet` for images of any size."""
+    """Return a :class:`UNet` for images of any size."""
     return Framed(UNet(channels, num_classes, dims, width), channels, stride=32)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from crac.errors import InputError, invalid, one_of
+from crac.errors import InputError, checked, one_of
 from crac.losses import METHODS
 from crac.networks import BACKBONES
 
@@ -57,8 +57,7 @@ class TrainConfig(BaseModel):
     )
     compile: bool = Field(False, description="let torch.compile optimise the network")
     cuda_graph: bool = Field(
-        False,
-        description="record the training step once and replay it, freed from the CPU's pace; one GPU, not fp16",
+        False, description="record the training step once and replay it, freed from the CPU's pace; one GPU, not fp16"
     )
     cache: Literal["mmap", "memory", "device"] = Field(
         "memory", description="where the training set lives: on disk (mmap), in memory or on the device"
@@ -90,16 +89,8 @@ class TrainConfig(BaseModel):
 
     @classmethod
     def make(cls, settings: Mapping[str, Any], source: str = "settings") -> TrainConfig:
-        """Check settings; all that is wrong with them is reported together.
-
-        Args:
-            settings: Field name -> value.
-            source: Where they come from, for the message.
-        """
-        try:
-            return cls.model_validate(dict(settings))
-        except ValidationError as error:
-            raise invalid(source, error, cls.model_fields) from error
+        """Check settings by name; all that is wrong with them, and where they come from, is reported together."""
+        return checked(cls, dict(settings), source, cls.model_fields)
 
     @classmethod
     def load(cls, path: Path | None, overrides: Mapping[str, Any] | None = None) -> TrainConfig:
@@ -113,11 +104,11 @@ class TrainConfig(BaseModel):
         return cls.make({**settings, **(overrides or {})}, "settings" if path is None else str(path))
 
     def dump(self) -> str:
-        """As YAML, every setting named."""
+        """Return the settings as YAML, every one of them named."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
     def rate(self, epoch: int) -> float:
-        """Learning rate of an epoch, counted from 0."""
+        """Return the learning rate of an epoch, counted from 0."""
         return self.learning_rate if epoch < self.late_from * self.epochs else self.late_learning_rate
 
 

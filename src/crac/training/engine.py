@@ -24,16 +24,13 @@ PRECISION = {"fp32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed", "fp16":
 
 def check_devices(config: TrainConfig) -> str:
     """Refuse settings that this machine cannot serve; returns the accelerator."""
-    processes = config.devices * config.nodes
-    if config.batch_size % processes:
-        raise InputError(
-            f"batch_size must be a multiple of the {processes} devices it is shared by; got {config.batch_size}"
-        )
-    if config.accelerator == "cuda" and not torch.cuda.is_available():
+    processes, size = config.devices * config.nodes, config.batch_size
+    if size % processes:
+        raise InputError(f"batch_size must be a multiple of the {processes} devices it is shared by; got {size}")
+    available = torch.cuda.is_available()
+    if config.accelerator == "cuda" and not available:
         raise InputError("accelerator: no CUDA device was found; 'auto' or 'cpu' run without one")
-    accelerator = config.accelerator
-    if accelerator == "auto":
-        accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+    accelerator = ("cuda" if available else "cpu") if config.accelerator == "auto" else config.accelerator
     if accelerator == "cuda" and config.devices > torch.cuda.device_count():
         raise InputError(f"devices must be at most {torch.cuda.device_count()} on this machine; got {config.devices}")
     if config.cuda_graph and (accelerator != "cuda" or processes > 1 or config.precision == "fp16"):
@@ -45,7 +42,7 @@ def check_devices(config: TrainConfig) -> str:
 
 
 def start_fabric(config: TrainConfig) -> Fabric:
-    """Fabric on the devices asked for, its processes started."""
+    """Return Fabric on the devices asked for, its processes started."""
     accelerator = check_devices(config)
     processes = config.devices * config.nodes
     require("lightning")
@@ -85,7 +82,7 @@ def is_first() -> bool:
 
 @contextlib.contextmanager
 def numerics(config: TrainConfig) -> Iterator[None]:
-    """Torch's global switches for one training, put back afterwards."""
+    """Set torch's global switches for one training, and put them back afterwards."""
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     before = (cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark, cudnn.deterministic)
     strict = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
@@ -103,7 +100,7 @@ def numerics(config: TrainConfig) -> Iterator[None]:
 
 
 def memory_format(config: TrainConfig, dims: int, device: torch.device) -> torch.memory_format:
-    """How images and weights are laid out."""
+    """Return how images and weights are laid out in memory."""
     # On the CPU torch 2.13 writes past its buffers in the backward pass of narrow transposed convolutions.
     if not config.channels_last or device.type == "cpu":
         return torch.contiguous_format

@@ -23,17 +23,9 @@ class DivergedError(RuntimeError):
 
 
 def fit(config: TrainConfig, task: Task, state: State, log: Log, stop: Interrupt) -> bool:
-    """Train to the last epoch.
+    """Train from where the state stands to the last epoch.
 
-    Args:
-        config: Settings.
-        task: Network, data and folder, ready on the device.
-        state: Where the training stands; it goes on from there.
-        log: Where numbers go.
-        stop: Looked at after every step.
-
-    Returns:
-        Whether the last epoch was reached; if not, the run was asked to stop and is saved.
+    Returns whether the last epoch was reached; if not, the run was asked to stop, between two steps, and is saved.
     """
     start = time.perf_counter()
     while state.epoch < config.epochs:
@@ -83,7 +75,7 @@ def outer_iteration(task: Task, state: State) -> dict[str, float]:
 
 
 def epoch_loss(task: Task, state: State) -> float:
-    """Mean loss of the epoch; this is where a GPU is first waited for, and NaN found."""
+    """Return the mean loss of the epoch; this is where a GPU is first waited for, and NaN found."""
     losses = torch.stack(state.losses)
     broken = (~losses.isfinite()).nonzero()
     if task.any_rank(bool(len(broken))):
@@ -92,7 +84,7 @@ def epoch_loss(task: Task, state: State) -> float:
 
 
 def diverged(state: State, step: int | None) -> DivergedError:
-    """The error that says when and on which cases the loss was lost."""
+    """Return the error that says when and on which cases the loss was lost."""
     if step is None:
         return DivergedError(f"the loss became NaN or infinite in epoch {state.epoch + 1} on another process")
     skipped = len(state.losses) - len(state.names)  # steps before the run was resumed

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from crac.data import Batch
-from crac.losses import SegmentationLoss
-from crac.training.step import objective, step_inputs, update
-
-if TYPE_CHECKING:
-    from lightning.fabric import Fabric
+from crac.training.step import InnerStep, objective, step_inputs
 
 __all__ = ["GraphedStep"]
 
@@ -20,35 +16,31 @@ WARM_UP = 11
 """Steps taken before recording, in which kernels are chosen and compiled and the optimizer makes its state."""
 
 
-class GraphedStep:
-    """Takes the place of :func:`~crac.training.step.inner_step` on one GPU.
+@dataclass
+class GraphedStep(InnerStep):
+    """Takes the place of :class:`~crac.training.step.InnerStep` on one GPU.
 
-    The first steps, and batches of another size than theirs, are taken as usual: they are steps of the training too.
-
-    Args:
-        fabric: As for the plain step; its precision must not need loss scaling, which waits for the device.
-        network: As set up by Fabric.
-        loss: Any method.
-        optimizer: As set up by Fabric, its learning rate a tensor on the device.
+    The precision must not need loss scaling, which waits for the device, and the optimizer's learning rate must be a
+    tensor there. The first steps, and batches of another size than theirs, are taken as usual: they are steps of the
+    training too.
     """
 
-    def __init__(self, fabric: Fabric, network: nn.Module, loss: SegmentationLoss, optimizer: Any) -> None:
-        self.fabric, self.network, self.loss, self.optimizer = fabric, network, loss, optimizer
-        self.stream = torch.cuda.Stream(fabric.device)  # type: ignore[no-untyped-call]
+    def __post_init__(self) -> None:
+        self.stream = torch.cuda.Stream(self.fabric.device)  # type: ignore[no-untyped-call]
         self.graph: torch.cuda.CUDAGraph | None = None
         self.steps = 0
         self.inputs: tuple[Tensor, ...] = ()
         self.value = torch.empty(0)
 
     def __call__(self, batch: Batch, generator: Generator) -> Tensor:
-        """One update of the weights; returns the loss without waiting for the device."""
+        """Take a step, recorded where possible."""
         inputs = step_inputs(self.loss, batch, generator)
         if self.graph is None and self.steps < WARM_UP:
             self.steps += 1
             self.inputs = tuple(torch.empty_like(one) for one in inputs)
             return self._beside(inputs)
         if batch.images.shape != self.inputs[0].shape:
-            return self._plain(inputs)
+            return self.update(inputs)
         for recorded, one in zip(self.inputs, inputs, strict=True):
             recorded.copy_(one)
         if self.graph is None:
@@ -57,16 +49,17 @@ class GraphedStep:
         self.graph.replay()
         return self.value.clone()
 
-    def _plain(self, inputs: tuple[Tensor, ...]) -> Tensor:
+    def update(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        """Take a step that is not recorded."""
         # The recorded gradients live in the graph's memory; a plain step must not add to them.
         self.optimizer.zero_grad(set_to_none=True)
-        return update(self.fabric, self.network, self.loss, self.optimizer, inputs)
+        return super().update(inputs)
 
     def _beside(self, inputs: tuple[Tensor, ...]) -> Tensor:
-        """A plain step on another stream, as CUDA asks before recording."""
+        """Take a plain step on another stream, as CUDA asks before recording."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
-            value = self._plain(inputs)
+            value = self.update(inputs)
         torch.cuda.current_stream().wait_stream(self.stream)
         return value
 

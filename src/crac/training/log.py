@@ -4,111 +4,78 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from crac.errors import require
 from crac.training.config import TrainConfig
 
 __all__ = ["Log", "describe_epoch"]
 
-
-class Sink(Protocol):
-    """Something that keeps the rows of a training."""
-
-    def row(self, epoch: int, row: dict[str, float]) -> None:
-        """Take in one epoch."""
-
-    def close(self) -> None:
-        """Write out what is left."""
+Sink = Callable[[int, dict[str, float]], None]
+"""Keeps the row of an epoch."""
 
 
-class TensorBoard:
-    """Event files in ``RUN/tensorboard``; epochs from ``start`` on replace those of an interrupted run."""
+@contextlib.contextmanager
+def tensorboard(folder: Path, start: int) -> Iterator[Sink]:
+    """Write event files to ``RUN/tensorboard``; epochs after ``start`` replace those of an interrupted run."""
+    require("tensorboard")
+    summary_writer = importlib.import_module("torch.utils.tensorboard").SummaryWriter
+    with summary_writer(str(folder / "tensorboard"), purge_step=start + 1) as writer:
 
-    def __init__(self, folder: Path, start: int) -> None:
-        require("tensorboard")
-        writer = importlib.import_module("torch.utils.tensorboard").SummaryWriter
-        self._writer = writer(str(folder), purge_step=start + 1)
+        def keep(epoch: int, row: dict[str, float]) -> None:
+            for name, value in row.items():
+                writer.add_scalar(f"{name.partition('_')[0]}/{name}", value, epoch)
+            writer.flush()
 
-    def row(self, epoch: int, row: dict[str, float]) -> None:
-        """Write one epoch."""
-        for name, value in row.items():
-            group, _, _ = name.partition("_")
-            self._writer.add_scalar(f"{group}/{name}", value, epoch)
-        self._writer.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._writer.close()
+        yield keep
 
 
-class MLflow:
-    """A run on the tracking server that MLflow's own environment variables name."""
-
-    def __init__(self, folder: Path, config: TrainConfig) -> None:
-        self._mlflow = require("mlflow")
-        self._mlflow.start_run(run_name=folder.name)
-        self._mlflow.log_params(config.model_dump(mode="json"))
-
-    def row(self, epoch: int, row: dict[str, float]) -> None:
-        """Send one epoch."""
-        self._mlflow.log_metrics(row, step=epoch)
-
-    def close(self) -> None:
-        """End the run."""
-        self._mlflow.end_run()
+@contextlib.contextmanager
+def mlflow(folder: Path, config: TrainConfig) -> Iterator[Sink]:
+    """Send rows to the tracking server that MLflow's own environment variables name."""
+    server = require("mlflow")
+    server.start_run(run_name=folder.name)
+    try:
+        server.log_params(config.model_dump(mode="json"))
+        yield lambda epoch, row: server.log_metrics(row, step=epoch)
+    finally:
+        server.end_run()
 
 
 class Log:
     """A training as people watch it: a live bar on a terminal, one line an epoch elsewhere.
 
-    Args:
-        folder: Of the run.
-        config: Of the run.
-        start: Epochs already done.
-        steps: Steps of one epoch.
-        active: False on all processes but one, where nothing is shown or kept.
+    It begins after ``start`` epochs, each of ``steps`` steps. Only one process is ``active``; on the others nothing is
+    shown or kept.
     """
 
     def __init__(self, folder: Path, config: TrainConfig, start: int, steps: int, active: bool) -> None:
-        self._epochs = config.epochs
-        self._steps = steps
-        self._start = start
+        self._folder, self._config, self._start, self._steps, self._active = folder, config, start, steps, active
         self._sinks: list[Sink] = []
         self._live: Any = None
-        self._active = active
-        if active:
-            if config.pictures:
-                self._sinks.append(TensorBoard(folder / "tensorboard", start))
-            if config.mlflow:
-                self._sinks.append(MLflow(folder, config))
+        self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        if self._active:
-            progress = require("rich.progress")
-            self._live = progress.Progress(
-                progress.TextColumn("{task.description}"),
-                progress.BarColumn(),
-                progress.MofNCompleteColumn(),
-                progress.TimeElapsedColumn(),
-                progress.TimeRemainingColumn(),
-                disable=not require("rich.console").Console().is_terminal,
-            )
-            self._live.start()
-            self._whole = self._live.add_task("epochs", total=self._epochs, completed=self._start)
-            self._part = self._live.add_task("steps", total=self._steps)
+        if not self._active:
+            return self
+        if self._config.pictures:
+            self._sinks.append(self._open.enter_context(tensorboard(self._folder, self._start)))
+        if self._config.mlflow:
+            self._sinks.append(self._open.enter_context(mlflow(self._folder, self._config)))
+        rich = require("rich.progress")
+        columns = rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeElapsedColumn(), rich.TimeRemainingColumn()
+        terminal = require("rich.console").Console().is_terminal
+        progress = rich.Progress(rich.TextColumn("{task.description}"), *columns, disable=not terminal)
+        self._live = self._open.enter_context(progress)
+        self._whole = self._live.add_task("epochs", total=self._config.epochs, completed=self._start)
+        self._part = self._live.add_task("steps", total=self._steps)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
-        for sink in self._sinks:
-            with contextlib.suppress(Exception):  # never hide what went wrong before
-                sink.close()
+    def __exit__(self, *error: Any) -> None:
+        with contextlib.suppress(Exception):  # never hide what went wrong before
+            self._open.__exit__(*error)
 
     def step(self, number: int) -> None:
         """Show that a step of the epoch is done."""
@@ -120,9 +87,9 @@ class Log:
         if not self._active:
             return
         number = int(row["epoch"])
-        for sink in self._sinks:
-            sink.row(number, row)
-        line = describe_epoch(number, self._epochs, row)
+        for keep in self._sinks:
+            keep(number, row)
+        line = describe_epoch(number, self._config.epochs, row)
         if self._live.disable:
             print(line, flush=True)
             return
@@ -131,7 +98,7 @@ class Log:
 
 
 def describe_epoch(number: int, epochs: int, row: dict[str, float]) -> str:
-    """One line: the epoch, its time, its losses and scores."""
+    """Return one line: the epoch, its time, its losses and scores."""
     return (
         f"epoch {number:>{len(str(epochs))}}/{epochs}  {row['seconds']:6.1f} s  "
         f"loss {row['train_loss']:.4f} / {row['validation_loss']:.4f}  Dice {row['dice']:.4f}  "

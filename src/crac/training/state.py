@@ -22,13 +22,13 @@ class State:
     """Where a training stands. Random numbers are no part of it: they all follow from seed, epoch and step.
 
     Args:
-        network: Without any wrapper, so that its names are the same however it is run.
-        loss: With its multipliers.
-        optimizer: Of the network.
+        network: The network without any wrapper, so that its names are the same however it is run.
+        loss: The loss, with its multipliers.
+        optimizer: The network's optimizer.
         precision: Fabric's precision plugin, which holds the scale of fp16 gradients.
         epoch: Epochs finished.
         step: Steps finished in the epoch under way.
-        losses: Of those steps.
+        losses: Losses of those steps.
         names: Cases of those steps, as far as this process took them.
         history: One row per finished epoch.
     """
@@ -44,22 +44,22 @@ class State:
     history: list[dict[str, float]] = field(default_factory=list)
 
     def finish_step(self, loss: Tensor, names: list[str]) -> None:
-        """Count a step."""
+        """Count a step and keep its loss and its cases."""
         self.step += 1
         self.losses.append(loss)
         self.names.append(names)
 
     def finish_epoch(self, row: dict[str, float]) -> None:
-        """Close the epoch under way."""
+        """Count the epoch under way and keep its row."""
         self.history.append(row)
         self.epoch, self.step, self.losses, self.names = self.epoch + 1, 0, [], []
 
     def result(self) -> dict[str, Tensor]:
-        """The tensors that are the result of a training: network and multipliers."""
+        """Return the tensors that are the result of a training: network and multipliers."""
         return prefixed("network", state_of(self.network)) | prefixed("loss", state_of(self.loss))
 
     def tensors(self) -> dict[str, Tensor]:
-        """Every tensor that is needed to go on."""
+        """Return every tensor that is needed to go on."""
         moments = self.optimizer.state_dict()["state"]
         named = {f"{index}.{name}": value for index, values in moments.items() for name, value in values.items()}
         tensors = self.result() | prefixed("optimizer", named)
@@ -68,13 +68,9 @@ class State:
         return tensors
 
     def info(self) -> dict[str, Any]:
-        """Everything else, as plain data."""
-        return {
-            "epoch": self.epoch,
-            "step": self.step,
-            "history": self.history,
-            "precision": self.precision.state_dict(),
-        }
+        """Return what else is needed to go on, as plain data."""
+        counts = {"epoch": self.epoch, "step": self.step}
+        return {**counts, "history": self.history, "precision": self.precision.state_dict()}
 
     def restore(self, checkpoint: Checkpoint, path: Path) -> None:
         """Go back to a checkpoint."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,20 +15,11 @@ from crac.training.views import draw_views, make_view
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
-__all__ = ["inner_step", "objective", "step_generator", "step_inputs", "update"]
+__all__ = ["InnerStep", "objective", "step_generator", "step_inputs"]
 
 
-def step_generator(device: torch.device, *numbers: int) -> Generator:
-    """A generator that depends on these numbers alone: seed, epoch, step, rank."""
-    seed = 0
-    for number in numbers:
-        seed = (seed * 1_000_003 + number + 1) % 2**63
-    return Generator(device).manual_seed(seed)
-
-
-def inner_step(
-    fabric: Fabric, network: nn.Module, loss: SegmentationLoss, optimizer: Any, batch: Batch, generator: Generator
-) -> Tensor:
+@dataclass
+class InnerStep:
     """One update of the weights; returns the loss without waiting for the device.
 
     Args:
@@ -35,31 +27,42 @@ def inner_step(
         network: As set up by Fabric.
         loss: Any method.
         optimizer: As set up by Fabric.
-        batch: On the device, in the network's memory format.
-        generator: For methods that draw.
     """
-    return update(fabric, network, loss, optimizer, step_inputs(loss, batch, generator))
+
+    fabric: Fabric
+    network: nn.Module
+    loss: SegmentationLoss
+    optimizer: Any
+
+    def __call__(self, batch: Batch, generator: Generator) -> Tensor:
+        """Take a step on a batch on the device, in the network's memory format; methods that draw use the generator."""
+        return self.update(step_inputs(self.loss, batch, generator))
+
+    def update(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        """Take a step on the inputs of :func:`objective`."""
+        value = objective(self.network, self.loss, *inputs)
+        self.fabric.backward(value)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return value.detach()
+
+
+def step_generator(device: torch.device, *numbers: int) -> Generator:
+    """Return a generator that depends on these numbers alone: seed, epoch, step, rank."""
+    seed = 0
+    for number in numbers:
+        seed = (seed * 1_000_003 + number + 1) % 2**63
+    return Generator(device).manual_seed(seed)
 
 
 def step_inputs(loss: SegmentationLoss, batch: Batch, generator: Generator) -> tuple[Tensor, ...]:
-    """All that differs from step to step: images, labels, and the random numbers of methods that draw."""
+    """Return all that differs from step to step: images, labels, and the random numbers of methods that draw."""
     drawn = draw_views(batch.images, generator) if isinstance(loss, BWCRLoss) else ()
     return batch.images, batch.labels, *drawn
 
 
-def update(
-    fabric: Fabric, network: nn.Module, loss: SegmentationLoss, optimizer: Any, inputs: tuple[Tensor, ...]
-) -> Tensor:
-    """:func:`inner_step` on given inputs."""
-    value = objective(network, loss, *inputs)
-    fabric.backward(value)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return value.detach()
-
-
 def objective(network: nn.Module, loss: SegmentationLoss, images: Tensor, labels: Tensor, *drawn: Tensor) -> Tensor:
-    """What a step makes smaller: a function of its inputs that a CUDA graph can record."""
+    """Return what a step makes smaller: a function of its inputs that a CUDA graph can record."""
     if isinstance(loss, BWCRLoss):
         return _two_views(network, loss, images, labels, *drawn)
     value: Tensor = loss(network(images), labels)

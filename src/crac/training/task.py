@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor
 
 from crac._version import __version__
 from crac.data import Augmentation, Batch, Batches, Split, Store
@@ -21,7 +20,7 @@ from crac.training.engine import memory_format
 from crac.training.graph import GraphedStep
 from crac.training.run import RunFolder
 from crac.training.state import State
-from crac.training.step import inner_step
+from crac.training.step import InnerStep
 from crac.training.validation import Volumes, validate
 
 if TYPE_CHECKING:
@@ -35,24 +34,16 @@ class Task:
     """What :func:`~crac.training.fit.fit` works with.
 
     Args:
-        fabric: Devices, precision, processes.
-        network: As Fabric runs it.
-        loss: On the device.
-        optimizer: As Fabric runs it.
-        step: One step of the inner iteration.
-        batches: Of the training set, this process's share.
-        memory_format: Of the images.
-        observe: The validation pass.
-        run: Folder.
+        step: One step of the inner iteration, with Fabric and what Fabric has set up: network, loss and optimizer.
+        batches: This process's share of the training set.
+        memory_format: Layout of the images.
+        observe: Lets the loss observe the validation set and returns the scores there.
+        run: Folder of the run.
         card: What the network is.
         config: Settings.
     """
 
-    fabric: Fabric
-    network: nn.Module
-    loss: SegmentationLoss
-    optimizer: Any
-    step: Callable[[Batch, Generator], Tensor]
+    step: InnerStep
     batches: Batches
     memory_format: torch.memory_format
     observe: Callable[[], dict[str, float]]
@@ -61,27 +52,32 @@ class Task:
     config: TrainConfig
 
     @property
+    def loss(self) -> SegmentationLoss:
+        """The loss, with its multipliers."""
+        return self.step.loss
+
+    @property
     def device(self) -> torch.device:
-        """Of this process."""
-        return cast(torch.device, self.fabric.device)
+        """Device of this process."""
+        return cast(torch.device, self.step.fabric.device)
 
     @property
     def rank(self) -> int:
-        """Of this process."""
-        return int(self.fabric.global_rank)
+        """Number of this process, from 0."""
+        return int(self.step.fabric.global_rank)
 
     @property
     def distributed(self) -> bool:
         """Whether there are other processes."""
-        return bool(self.fabric.world_size > 1)
+        return bool(self.step.fabric.world_size > 1)
 
     def place(self, batch: Batch) -> Batch:
-        """The batch in the network's memory format."""
+        """Return the batch in the network's memory format."""
         return Batch(batch.images.contiguous(memory_format=self.memory_format), batch.labels, batch.names)
 
     def set_learning_rate(self, rate: float) -> None:
-        """For the steps to come."""
-        for group in self.optimizer.param_groups:
+        """Set the learning rate of the steps to come."""
+        for group in self.step.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):  # a recorded step reads it from the device
                 group["lr"].fill_(rate)
             else:
@@ -89,9 +85,9 @@ class Task:
 
     def validate(self) -> dict[str, float]:
         """Let the loss observe the validation set; returns the scores."""
-        self.network.eval()
+        self.step.network.eval()
         scores = self.observe()
-        self.network.train()
+        self.step.network.train()
         return scores
 
     def multipliers(self) -> dict[str, float]:
@@ -114,21 +110,19 @@ class Task:
                 self.run.save_epoch(state, about, due)
             else:
                 self.run.save_last(state, about)
-        self.fabric.barrier()
+        self.step.fabric.barrier()
 
     def mean(self, value: Tensor) -> float:
-        """Mean over processes."""
-        return float(self.fabric.all_reduce(value, reduce_op="mean"))
+        """Return the mean over processes."""
+        return float(self.step.fabric.all_reduce(value, reduce_op="mean"))
 
     def any_rank(self, flag: bool) -> bool:
-        """Whether it is true on any process."""
-        if not self.distributed:
-            return flag
-        return float(self.fabric.all_reduce(torch.tensor(float(flag), device=self.device), reduce_op="sum")) > 0
+        """Whether the flag is set on any process."""
+        return self.mean(torch.tensor(float(flag), device=self.device)) > 0
 
 
 def model_card(config: TrainConfig, store: Store) -> ModelCard:
-    """What the network of a training will be."""
+    """Return what the network of a training will be."""
     return ModelCard.of(store, config.backbone, config.width, config.dims or store.manifest.dims, config.patch_size)
 
 
@@ -146,11 +140,7 @@ def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split
     if config.compile:
         network.compile()  # in place, which leaves the names of its weights alone
     fabric_network, fabric_optimizer = fabric.setup(network, optimizer)
-    step: Callable[[Batch, Generator], Tensor] = (
-        GraphedStep(fabric, fabric_network, loss, fabric_optimizer)
-        if config.cuda_graph
-        else partial(inner_step, fabric, fabric_network, loss, fabric_optimizer)
-    )
+    step = (GraphedStep if config.cuda_graph else InnerStep)(fabric, fabric_network, loss, fabric_optimizer)
     state = State(network, loss, optimizer, fabric.strategy.precision)
     if run.last.exists():
         state.restore(Checkpoint.load(run.last), run.last)
@@ -162,28 +152,16 @@ def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split
         return validate(fabric, whole, loss, validation, split.validation, store.class_names)
 
     share = {"rank": fabric.global_rank, "world_size": fabric.world_size}
-    common: dict[str, Any] = {
-        "cache": config.cache,
-        "device": device,
-        "batch_size": config.batch_size // fabric.world_size,
-    }
+    place: dict[str, Any] = {"dims": card.dims, "cache": config.cache, "device": device, **share}
+    size = config.batch_size // fabric.world_size
+    augment = Augmentation() if config.augment else None
     batches = Batches(
-        store,
-        split.train,
-        dims=card.dims,
-        patch_size=config.patch_size,
-        seed=config.seed,
-        augment=Augmentation() if config.augment else None,
-        **common,
-        **share,
+        store, split.train, size, patch_size=config.patch_size, seed=config.seed, augment=augment, **place
     )
     validation: Batches | Volumes
     if card.dims == 2:
-        if on_gpu:
-            common["batch_size"] *= 4  # nothing is kept for a backward pass, and every launch costs
-        validation = Batches(store, split.validation, dims=2, shuffle=False, **common, **share)
+        # Nothing is kept for a backward pass, and on a GPU every launch costs.
+        validation = Batches(store, split.validation, size * 4 if on_gpu else size, shuffle=False, **place)
     else:
         validation = Volumes(store, split.validation, device, **share)
-    return Task(
-        fabric, fabric_network, loss, fabric_optimizer, step, batches, layout, observe, run, card, config
-    ), state
+    return Task(step, batches, layout, observe, run, card, config), state

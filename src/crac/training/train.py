@@ -33,7 +33,7 @@ class TrainingError(RuntimeError):
 
 @dataclass(frozen=True)
 class Result:
-    """How a call ended.
+    """How a training ended.
 
     Args:
         run: Folder of the run.
@@ -154,12 +154,11 @@ def _explained(config: TrainConfig, run: RunFolder) -> Iterator[None]:
 
 
 def _advice(config: TrainConfig) -> str:
-    """Which settings need less memory."""
+    """Say which settings need less memory."""
     lower = [f"batch_size (now {config.batch_size})", f"width (now {config.width})"]
     if config.patch_size:
         lower.insert(1, f"patch_size (now {' '.join(map(str, config.patch_size))})")
-    other = [] if config.precision in ("bf16", "fp16") else ["precision bf16"]
-    other += ["cache memory"] if config.cache == "device" else []
-    other += ["cache mmap"] if config.cache == "memory" else []
+    other = ["precision bf16"] if config.precision in ("fp32", "tf32") else []
+    other += {"device": ["cache memory"], "memory": ["cache mmap"], "mmap": []}[config.cache]
     choose = f", or choose {', '.join(other)}" if other else ""
     return f"out of memory: lower {', '.join(lower)}{choose}"

@@ -55,11 +55,7 @@ class View:
 
 
 def draw_views(images: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
-    """The random numbers of two views.
-
-    Args:
-        images: ``(B, C, *S)``.
-        generator: On their device.
+    """Return the random numbers of two views of images ``(B, C, *S)``.
 
     Returns:
         Uniform numbers ``(2, 11, 2, B)``, of each property whether it changes and how much, and noise
@@ -71,12 +67,9 @@ def draw_views(images: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
 
 
 def make_view(images: Tensor, numbers: Tensor, noise: Tensor) -> tuple[View, Tensor]:
-    """A view, to map labels and logits with, and the images as it shows them, with other intensities.
+    """Return a view, to map labels and logits with, and images ``(B, C, *S)`` as it shows them, in other intensities.
 
-    Args:
-        images: ``(B, C, *S)``, in 0..1.
-        numbers: ``(11, 2, B)`` of :func:`draw_views`.
-        noise: ``(B, C, *S)`` of it.
+    The numbers ``(11, 2, B)`` and the noise ``(B, C, *S)`` are those of :func:`draw_views`.
     """
     height, width = images.shape[-2:]
     view = _make_transform(numbers[:MOVES], height, width)

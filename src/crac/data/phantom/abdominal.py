@@ -47,7 +47,7 @@ ORGANS = (
 def abdominal(
     folder: str | Path, patients: int = 10, seed: int = 0, size: int = 96, slices: int = 30, waver_mm: float = 2.5
 ) -> Path:
-    """Write abdominal volumes in FLARE21's layout, ``TrainingImg`` and ``TrainingMask``.
+    """Write abdominal volumes in FLARE21's layout, ``TrainingImg`` and ``TrainingMask``; returns the folder.
 
     Args:
         folder: Made if needed.
@@ -56,9 +56,6 @@ def abdominal(
         size: Rows and columns of a slice.
         slices: About how many slices a volume has.
         waver_mm: How far the annotator's outline strays, as a standard deviation in millimetres.
-
-    Returns:
-        The folder.
     """
     folder = start(folder, seed, patients, size, slices, fewest=4)
     for number in range(patients):

@@ -7,18 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from crac.data.phantom.imaging import (
-    Array,
-    Pair,
-    bias_field,
-    ellipsoid,
-    render,
-    rician,
-    smooth_noise,
-    start,
-    waver,
-    write_volume,
-)
+from crac.data.phantom import imaging
+from crac.data.phantom.imaging import Array
 from crac.files import write_text
 
 __all__ = ["cardiac"]
@@ -62,14 +52,14 @@ class Heart:
         reach = shrink * float(np.clip(1.25 - depth, 0, 1))
         centre = (0.0, -(self.cavity * shrink + self.septum))
         radii = (max(1.35 * self.right * reach, 0.1), max(self.right * reach, 0.1))
-        right = (1 - ellipsoid((rows, columns), centre, radii, 0.25)) * radii[1]
+        right = (1 - imaging.ellipsoid((rows, columns), centre, radii, 0.25)) * radii[1]
         return cavity, muscle, np.minimum(right, -muscle)
 
 
 def cardiac(
     folder: str | Path, patients: int = 20, seed: int = 0, size: int = 128, slices: int = 8, waver_mm: float = 1.5
 ) -> Path:
-    """Write short-axis cardiac volumes in ACDC's layout.
+    """Write short-axis cardiac volumes in ACDC's layout; returns the folder.
 
     Every patient has an end-diastolic and an end-systolic frame, and belongs to one of ACDC's five groups, whose
     hearts differ as the pathology says.
@@ -81,11 +71,8 @@ def cardiac(
         size: About how many rows and columns a slice has; it varies a little between patients.
         slices: About how many slices a volume has.
         waver_mm: How far the annotator's outline strays, as a standard deviation in millimetres.
-
-    Returns:
-        The folder.
     """
-    folder = start(folder, seed, patients, size, slices, fewest=2)
+    folder = imaging.start(folder, seed, patients, size, slices, fewest=2)
     for number in range(1, patients + 1):
         generator = np.random.default_rng((seed, number))
         _write_patient(folder / f"patient{number:03d}", generator, number, size, slices, waver_mm)
@@ -112,8 +99,8 @@ def _write_patient(
     for frame, heart in zip(frames, (diastole, systole), strict=True):
         image, label = _frame(generator, heart, (depth, height, width), spacing[1], centre, waver_mm)
         name = f"{folder.name}_frame{frame:02d}"
-        write_volume(folder / f"{name}.nii.gz", image, spacing)
-        write_volume(folder / f"{name}_gt.nii.gz", label, spacing)
+        imaging.write_volume(folder / f"{name}.nii.gz", image, spacing)
+        imaging.write_volume(folder / f"{name}_gt.nii.gz", label, spacing)
     info = {"ED": frames[0], "ES": frames[1], "Group": group, "NbFrame": 30}
     write_text(folder / "Info.cfg", "".join(f"{key}: {value}\n" for key, value in info.items()))
 
@@ -140,7 +127,7 @@ def _frame(
     pixel: float,
     centre: Array,
     waver_mm: float,
-) -> Pair:
+) -> imaging.Pair:
     depth, height, width = shape
     middle = (height / 2 + centre[0] / pixel, width / 2 + centre[1] / pixel)
     blood, muscle = generator.uniform(0.75, 0.95), generator.uniform(0.28, 0.42)
@@ -148,8 +135,8 @@ def _frame(
     image = np.zeros(shape)
     label = np.zeros(shape, dtype=np.uint8)
     # Neighbouring slices are drawn by the same hand, but one at a time.
-    astray = waver(generator, shape, waver_mm / pixel, (0.5, height / 25, width / 25))
-    texture = smooth_noise(generator, shape, (0.3, 2.0, 2.0))
+    astray = imaging.waver(generator, shape, waver_mm / pixel, (0.5, height / 25, width / 25))
+    texture = imaging.smooth_noise(generator, shape, (0.3, 2.0, 2.0))
     rows, columns = np.meshgrid(np.arange(height, dtype=float), np.arange(width, dtype=float), indexing="ij")
     for index in range(depth):
         level = index / (depth - 1)
@@ -164,11 +151,11 @@ def _frame(
             value = np.where(wall > 0, muscle, value)
             return np.where(cavity > 0, blood, value)
 
-        image[index] = render(tissue, height, width)
+        image[index] = imaging.render(tissue, height, width)
         cavity, wall, ventricle = levels(rows + astray[0][index], columns + astray[1][index])
         label[index] = np.select([cavity > 0, wall > 0, ventricle > 0], [LEFT, MUSCLE, RIGHT], 0)
-    image = image * bias_field(generator, shape, 0.25) * (1 + 0.06 * texture)
-    image = rician(generator, image, generator.uniform(0.03, 0.06)) * generator.uniform(250, 900)
+    image = image * imaging.bias_field(generator, shape, 0.25) * (1 + 0.06 * texture)
+    image = imaging.rician(generator, image, generator.uniform(0.03, 0.06)) * generator.uniform(250, 900)
     return np.rint(image).astype(np.int16), label
 
 
@@ -176,9 +163,9 @@ def _body(row: Array, column: Array) -> Array:
     """What surrounds the heart, in shares of the field of view: air, fat, chest wall, lungs, liver."""
     points = (row, column)
     value = np.full(row.shape, 0.02)
-    value = np.where(ellipsoid(points, (0.02, 0), (0.47, 0.49)) < 1, 0.8, value)
-    value = np.where(ellipsoid(points, (0.02, 0), (0.43, 0.46)) < 1, 0.3, value)
-    value = np.where(ellipsoid(points, (-0.02, 0.27), (0.33, 0.17), 0.2) < 1, 0.08, value)
-    value = np.where(ellipsoid(points, (-0.1, -0.3), (0.24, 0.13), -0.2) < 1, 0.08, value)
-    value = np.where(ellipsoid(points, (0.3, -0.22), (0.13, 0.2), 0.1) < 1, 0.38, value)
-    return np.where(ellipsoid(points, (0, 0), (0.27, 0.27)) < 1, 0.45, value)
+    value = np.where(imaging.ellipsoid(points, (0.02, 0), (0.47, 0.49)) < 1, 0.8, value)
+    value = np.where(imaging.ellipsoid(points, (0.02, 0), (0.43, 0.46)) < 1, 0.3, value)
+    value = np.where(imaging.ellipsoid(points, (-0.02, 0.27), (0.33, 0.17), 0.2) < 1, 0.08, value)
+    value = np.where(imaging.ellipsoid(points, (-0.1, -0.3), (0.24, 0.13), -0.2) < 1, 0.08, value)
+    value = np.where(imaging.ellipsoid(points, (0.3, -0.22), (0.13, 0.2), 0.1) < 1, 0.38, value)
+    return np.where(imaging.ellipsoid(points, (0, 0), (0.27, 0.27)) < 1, 0.45, value)

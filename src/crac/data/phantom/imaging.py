@@ -65,13 +65,7 @@ def waver(
 
 
 def render(draw: Callable[[Array, Array], Array], height: int, width: int) -> Array:
-    """Average a drawing over the sub-voxels of each voxel.
-
-    Args:
-        draw: Values at the coordinates ``(rows, columns)``, each ``(H, W)``, in voxels.
-        height: Rows of the result.
-        width: Columns of the result.
-    """
+    """Average a drawing, values at the coordinates ``(rows, columns)`` in voxels, over the sub-voxels of each voxel."""
     offsets = (np.arange(SUPERSAMPLING) + 0.5) / SUPERSAMPLING - 0.5
     rows, columns = np.meshgrid(np.arange(height, dtype=float), np.arange(width, dtype=float), indexing="ij")
     drawings = [draw(rows + down, columns + right) for down in offsets for right in offsets]
@@ -100,13 +94,7 @@ def start(folder: str | Path, seed: int, patients: int, size: int, slices: int, 
 
 
 def write_volume(path: Path, array: NDArray[np.int16] | NDArray[np.uint8], spacing: Sequence[float]) -> None:
-    """Write ``(D, H, W)`` as NIfTI in the orientation scanners use: left, posterior, superior.
-
-    Args:
-        path: File to write.
-        array: Slices.
-        spacing: Millimetres along ``(D, H, W)``.
-    """
+    """Write slices ``(D, H, W)``, ``spacing`` millimetres apart, as scanners orient them: left, posterior, superior."""
     depth, height, width = spacing
     affine = np.diag([-width, -height, depth, 1.0])
     with writing(path):
