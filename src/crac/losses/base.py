@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -216,6 +217,13 @@ class SegmentationLoss(FixedPrecision):
     def extra_repr(self) -> str:
         """Return what ``print(loss)`` shows."""
         return f"num_classes={self.num_classes}"
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        # Multipliers save their buffers under the names of the loss; see there.
+        for name in () if self.multipliers is None else self.multipliers.state_dict():
+            if prefix + name in state_dict:
+                state_dict[f"{prefix}multipliers.{name}"] = state_dict.pop(prefix + name)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 def _check_weights(weights: ClassWeights, num_classes: int) -> Tensor | None:

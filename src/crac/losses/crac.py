@@ -256,12 +256,6 @@ class CRaCLoss(SegmentationLoss):
         own = f"preset={self.preset!r}, scales={self.scales.tolist()}, average={self.multipliers.average!r}"
         return f"{super().extra_repr()}, {own}"
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        for name in self.multipliers.state_dict():
-            if prefix + name in state_dict:
-                state_dict[f"{prefix}multipliers.{name}"] = state_dict.pop(prefix + name)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-
 
 def _check_scales(inner: Any, outer: Any, radii: int) -> list[float]:
     """Return the scale of every region, from the inside to the boundary."""

@@ -166,7 +166,7 @@ class Multipliers(FixedPrecision):
         return packed[:-regions].view(2, regions, classes), packed[-regions:]
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        # The loss that owns the multipliers puts the prefix back when it loads.
+        # The loss that owns the multipliers puts the prefix back when it loads its state.
         super()._save_to_state_dict(destination, prefix.removesuffix("multipliers."), keep_vars)
 
 
