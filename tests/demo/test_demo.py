@@ -41,8 +41,9 @@ def test_the_page_holds_what_was_measured_and_needs_nothing_else(
     monkeypatch.chdir(tmp_path)  # what it leaves is what the example suite compares methods on
     suite = Suite.load(EXAMPLE)
     assert suite.datasets["hearts"].store is not None
+    assert suite.training.split is not None
     cases = Store.open(suite.datasets["hearts"].store).cases
-    assert set(Split.load(suite.training["split"]).test) < set(cases)
+    assert set(Split.load(suite.training.split).test) < set(cases)
 
 
 @pytest.mark.parametrize(("ece", "word"), [(0.03, "is lower: 0.0300"), (0.07, "is not lower: 0.0700")])

@@ -20,7 +20,8 @@ from crac.files import replacing, write_text, writing
 from crac.metrics import friedman_rank
 from crac.palette import pyplot
 
-jinja2, pandas, _ = require("jinja2"), require("pandas"), require("scikit_posthocs")
+jinja2, pandas = require("jinja2"), require("pandas")
+require("scikit_posthocs")
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,8 +41,8 @@ REGIONS = tuple(
 )
 MASKS = {
     "union_foreground": ("union", "labelled or predicted so"),
-    "band": ("band", "near these"),
-    "all": ("all", "any"),
+    "band": ("band", "near those"),
+    "all": ("all", "anywhere"),
 }
 OTHERS = [Measure(f"nll[{MASK}]", "NLL"), Measure(f"brier[{MASK}]", "BRIER")]
 for _mask, (_name, _) in MASKS.items():
