@@ -211,6 +211,25 @@ def test_processes_share_the_work_and_a_dying_one_breaks_only_its_run(tiny: Any,
     assert len(written(out)) == 2
 
 
+@pytest.mark.slow
+def test_ctrl_c_lets_every_process_save_its_training(tiny: Any, tmp_path: Path) -> None:
+    """The signal of a terminal goes to the whole group of processes, not to the first one alone."""
+    training = {"epochs": 400, "width": 2, "batch_size": 2, "accelerator": "cpu", "save_every": 400}
+    suite, out = tiny(methods={name: {"method": name} for name in ("ce", "fl")}, training=training), tmp_path / "out"
+    command = [sys.executable, "-m", "crac", "benchmark", str(suite), "--out", str(out), "--jobs", "2"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    runs = [out / "runs" / f"phantom.unet.{name}.0" for name in ("ce", "fl")]
+    while not all((run / "metrics.csv").exists() for run in runs):
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "give the same command again to go on" in said
+    assert "Traceback" not in said
+    assert all((run / "last.safetensors").exists() for run in runs)
+
+
 def test_runs_need_neither_pictures_nor_tables(tiny: Any, tmp_path: Path) -> None:
     """On a bare machine only the numbers are made; the report follows elsewhere."""
     code = (

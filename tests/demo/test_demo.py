@@ -41,6 +41,7 @@ def test_the_page_holds_what_was_measured_and_needs_nothing_else(
     monkeypatch.chdir(tmp_path)  # what it leaves is what the example suite compares methods on
     suite = Suite.load(EXAMPLE)
     assert suite.datasets["hearts"].store is not None
+    assert suite.training.split is not None
     cases = Store.open(suite.datasets["hearts"].store).cases
     assert set(Split.load(suite.training.split).test) < set(cases)
 

@@ -41,8 +41,8 @@ REGIONS = tuple(
 )
 MASKS = {
     "union_foreground": ("union", "labelled or predicted so"),
-    "band": ("band", "near these"),
-    "all": ("all", "any"),
+    "band": ("band", "near those"),
+    "all": ("all", "anywhere"),
 }
 OTHERS = [Measure(f"nll[{MASK}]", "NLL"), Measure(f"brier[{MASK}]", "BRIER")]
 for _mask, (_name, _) in MASKS.items():

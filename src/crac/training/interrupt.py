@@ -22,7 +22,9 @@ class Interrupt:
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._handle) for number in self.SIGNALS}
+            # A process that was told to ignore a signal, as workers are Ctrl-C, is left so.
+            heard = [number for number in self.SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+            self._before = {number: signal.signal(number, self._handle) for number in heard}
         return self
 
     def __exit__(self, *_: object) -> None:
