@@ -57,15 +57,7 @@ class RunCases:
         data: str | Path | None = None,
         grid: Literal["native", "prepared"] = "prepared",
     ) -> RunCases:
-        """The cases of a run's own split.
-
-        Args:
-            run: Folder of the run, for its split and the place of its data.
-            model: Loaded from that run.
-            split: ``train``, ``validation`` or ``test``.
-            data: Store, if it is no longer where the run found it.
-            grid: As above.
-        """
+        """The cases of a run's own split; the arguments are those of :func:`evaluate_run`."""
         if split not in PARTS:
             raise one_of("split", split, PARTS)
         folder = Run(run)

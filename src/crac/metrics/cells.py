@@ -165,9 +165,9 @@ def equal_mass_error(count: Tensor, confidence: Tensor, hits: Tensor, bins: int)
     Where a bin's edge falls into a cell, the cell is divided in proportion, as if its samples were alike.
 
     Args:
-        count: ``(..., size)`` samples per cell.
-        confidence: ``(..., size)`` sum of their probabilities.
-        hits: ``(..., size)`` how many of them the event happened to.
+        count: As for :func:`equal_width_bins`, like the next two.
+        confidence: Sums of the probabilities.
+        hits: How often the event happened.
         bins: Number of bins.
 
     Returns:
