@@ -8,7 +8,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "speed.md"
-RESULTS = ROOT / "benchmarks" / "results"
+RESULTS = Path(__file__).parent / "results"
 NAMES = ("loss_gpu", "train_gpu", "loss_cpu")
 
 

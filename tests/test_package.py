@@ -1,14 +1,18 @@
 """The package as a whole: what importing it costs, what it says when something is missing."""
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
 import crac
+from common import ROOT
 from crac import errors
 from crac.cli import COMMANDS, main
+from crac.cli.doctor import DISTRIBUTION
 
 
 def test_import_brings_only_what_every_user_needs():
@@ -27,6 +31,13 @@ def test_missing_extra_is_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "nibabel", None)
     with pytest.raises(errors.MissingExtraError, match=r"nibabel is not installed; run: pip install 'crac\[audit\]'"):
         errors.require("nibabel")
+
+
+def test_extras_are_those_of_the_package():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for extra, packages in errors.EXTRAS.items():
+        asked = {re.match(r"[\w-]+", requirement).group() for requirement in extras[extra]}
+        assert {DISTRIBUTION.get(package, package) for package in packages} <= asked
 
 
 def test_a_broken_dependency_is_not_called_missing(tmp_path, monkeypatch):

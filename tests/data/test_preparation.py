@@ -31,7 +31,7 @@ def test_a_store_holds_what_the_files_hold(cardiac_raw: Path, cardiac_store: Sto
     for name, case in cardiac_store.cases.items():
         image = nib.load(cardiac_raw / case.patient / f"{name}.nii.gz")
         label = np.asarray(nib.load(cardiac_raw / case.patient / f"{name}_gt.nii.gz").dataobj)
-        np.testing.assert_array_equal(case.affine, image.affine)
+        np.testing.assert_array_equal(case.geometry.affine, image.affine)
         assert case.spacing == pytest.approx(image.header.get_zooms(), rel=1e-6)
         assert case.voxels == tuple(np.bincount(label.ravel(), minlength=4))
         np.testing.assert_array_equal(cardiac_store.original_label(name), label)

@@ -29,7 +29,7 @@ def test_acdc_is_whole(acdc: Store, real_data: Path) -> None:
         file = nib.load(real_data / "ACDC" / case.patient / f"{name}_gt.nii.gz")
         label = np.asarray(file.dataobj)
         np.testing.assert_array_equal(
-            case.affine, nib.load(real_data / "ACDC" / case.patient / f"{name}.nii.gz").affine
+            case.geometry.affine, nib.load(real_data / "ACDC" / case.patient / f"{name}.nii.gz").affine
         )
         counts = np.bincount(label.ravel(), minlength=4)
         assert case.voxels == tuple(counts)

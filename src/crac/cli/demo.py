@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from crac.errors import InputError
+from crac.errors import check_number
 
 NAME = "demo"
 HELP = "train and audit two small networks on made-up patients"
@@ -28,8 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the demo and say where to look."""
-    if args.seed < 0:
-        raise InputError(f"--seed must be a whole number of at least 0; got {args.seed}")
+    check_number("--seed", args.seed, least=0, whole=True)
     from crac.demo import DemoSettings, run_demo
     from crac.demo.page import verdict
 

@@ -26,11 +26,8 @@ fit. An interrupted run continues when the same command is given again."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
-    parser.add_argument(
-        "layout",
-        choices=("acdc", "flare", "nnunet"),
-        help="how RAW is laid out: ACDC's patient folders, FLARE21 or FLARE22, nnU-Net v2 or Decathlon",
-    )
+    layout = "how RAW is laid out: ACDC's patient folders, FLARE21 or FLARE22, nnU-Net v2 or Decathlon"
+    parser.add_argument("layout", choices=("acdc", "flare", "nnunet"), help=layout)
     parser.add_argument("raw", metavar="RAW", help="folder of the data set")
     parser.add_argument("store", metavar="STORE", help="folder to write; must not exist yet")
     parser.add_argument("--dims", type=int, choices=(2, 3), help="slices or volumes (default: 2; nnunet: 3)")
@@ -49,9 +46,9 @@ def run(args: argparse.Namespace) -> int:
     from crac.progress import track
 
     start = time.perf_counter()
-    given: dict[str, Any] = {name: getattr(args, name) and tuple(getattr(args, name)) for name in ("spacing", "crop")}
+    recipe = {"dims": args.dims, "spacing": args.spacing, "crop": args.crop}
     try:
-        store = prepare(args.layout, args.raw, args.store, dims=args.dims, **given, jobs=args.jobs, track=track)
+        store = prepare(args.layout, args.raw, args.store, **recipe, jobs=args.jobs, track=track)
     except KeyboardInterrupt:
         print("finished cases are kept; give the same command again to continue", file=sys.stderr)
         raise

@@ -11,7 +11,6 @@ from crac.errors import InputError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-    from pydantic.fields import FieldInfo
 
 __all__ = ["add_settings", "flag", "given_settings"]
 
@@ -21,8 +20,8 @@ FORMS: dict[Any, dict[str, Any]] = {
     float: {"metavar": "X"},
     str: {"metavar": "NAME"},
     Path: {"metavar": "PATH"},
-    tuple: {"nargs": "+", "metavar": "N"},
-    dict: {"nargs": "+", "metavar": "NAME=VALUE"},
+    tuple: {"metavar": "N", "nargs": "+"},
+    dict: {"metavar": "NAME=VALUE", "nargs": "+"},
 }
 """How argparse reads a type; numbers stay text, which the model checks with a better message."""
 
@@ -35,7 +34,10 @@ def flag(name: str) -> str:
 def add_settings(parser: argparse.ArgumentParser, model: type[BaseModel]) -> None:
     """Add one option a field; what is not given stays out of the result, so that other sources can decide it."""
     for name, field in model.model_fields.items():
-        parser.add_argument(flag(name), default=argparse.SUPPRESS, help=_help(field), **_form(field.annotation))
+        text, default = (field.description or "").replace("%", "%%"), field.default
+        if not field.is_required() and default is not None and field.default_factory is None:
+            text += f" (default: {('no', 'yes')[default] if isinstance(default, bool) else default})"
+        parser.add_argument(flag(name), default=argparse.SUPPRESS, help=text, **_form(field.annotation))
 
 
 def given_settings(args: argparse.Namespace, model: type[BaseModel]) -> dict[str, Any]:
@@ -45,21 +47,12 @@ def given_settings(args: argparse.Namespace, model: type[BaseModel]) -> dict[str
     return given | {name: dict(_pair(flag(name), text) for text in given[name]) for name in pairs}
 
 
-def _help(field: FieldInfo) -> str:
-    default = field.default if field.default_factory is None else None
-    shown = {True: "yes", False: "no"}[default] if isinstance(default, bool) else default
-    text = (field.description or "").replace("%", "%%")
-    return text if default is None or field.is_required() else f"{text} (default: {shown})"
-
-
 def _form(annotation: Any) -> dict[str, Any]:
     if get_origin(annotation) in (Union, UnionType):
         annotation = next(one for one in get_args(annotation) if one is not NoneType)
-    kind = get_origin(annotation) or annotation
-    if kind is Literal:
-        choices = get_args(annotation)
-        return {"choices": choices, "type": type(choices[0])}
-    return FORMS[kind]
+    if get_origin(annotation) is Literal:
+        return {"choices": get_args(annotation), "type": type(get_args(annotation)[0])}
+    return FORMS[get_origin(annotation) or annotation]
 
 
 def _pair(option: str, text: str) -> tuple[str, Any]:

@@ -51,7 +51,7 @@ class Batches:
         cache: ``mmap`` reads the disk, ``memory`` holds all cases in RAM, ``device`` holds them on ``device``.
         device: Where batches end up.
         shuffle: New order each epoch.
-        seed: Of order, patches and augmentation.
+        seed: Seed of order, patches and augmentation.
         augment: Off by default.
         rank: Which share of each epoch is taken, of ``world_size``. With ``shuffle`` the shares are made equally
             long by repeating a few images, without it every image appears exactly once.

@@ -50,8 +50,7 @@ def contact_sheet(store: Store, path: Path, most: int = 24, columns: int = 6, dp
     handles = [plt.Line2D([], [], color=colour, label=name) for colour, name in pairs]
     style = {"ncols": min(len(handles), 6), "fontsize": 8, "labelcolor": "white", "frameon": False}
     legend = figure.legend(handles=handles, loc="outside lower center", **style)
-    title = f"{store.name}: {len(chosen)} of {len(names)} cases, the fullest slice of each"
-    legend.set_title(title, prop={"size": 8})
+    legend.set_title(f"{store.name}: {len(chosen)} of {len(names)} cases, the fullest slice of each", prop={"size": 8})
     legend.get_title().set_color("white")
     with replacing(path) as partial:
         figure.savefig(partial, dpi=dpi)

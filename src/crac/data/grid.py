@@ -1,6 +1,6 @@
 """Resampling between grids that cover the same field of view, and centred windows.
 
-Everything is separable: one small weight matrix an axis. The weights are those of linear interpolation
+Resampling is separable: one small weight matrix an axis. The weights are those of linear interpolation
 between voxel centres, widened when the target is coarser so that no voxel is skipped (antialiasing).
 """
 

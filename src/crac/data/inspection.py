@@ -55,8 +55,7 @@ def inspect_case(
     for path, image in zip(case.images, images, strict=False):
         if difference := same_grid(image, label):
             problems.append(f"{case.label} has {difference}, as its image {path.name} has")
-    if not problems and sum(len(image.array) for image in images) != channels:
-        found = sum(len(image.array) for image in images)
+    if not problems and (found := sum(len(image.array) for image in images)) != channels:
         problems.append(f"{case.images[0]}: {channels} channels are announced, {found} found")
     values, counts = np.unique(label.array, return_counts=True)
     voxels = [0] * len(class_names)

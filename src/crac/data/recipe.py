@@ -143,7 +143,7 @@ class Recipe(Strict):
         Args:
             array: Class indices ``(D, H, W)``, or probabilities ``(K, D, H, W)``, in the prepared grid. Outside
                 the crop every voxel is background.
-            geometry: Of the image that was prepared.
+            geometry: Grid of the image that was prepared.
 
         Returns:
             ``(X, Y, Z)`` uint8 or ``(K, X, Y, Z)`` float32.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, get_args
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, StringConstraints, model_validator
 
 from crac.data.recipe import Dims, Geometry, Recipe, Strict
@@ -72,11 +70,6 @@ class Case(Strict):
     cropped_away: float
     intensity: tuple[Statistics, ...]
     files: dict[FileName, FileRecord] = Field(min_length=3)
-
-    @property
-    def affine(self) -> NDArray[np.float64]:
-        """The input's voxel to millimetre matrix."""
-        return np.array(self.geometry.affine)
 
 
 class Manifest(Strict):

@@ -36,35 +36,25 @@ class TrainConfig(BaseModel):
     patch_size: tuple[Positive, ...] | None = Field(
         None, description="sides of random patches, one number a dimension; by default whole slices or volumes"
     )
-    epochs: Positive = Field(
-        100, description="passes over the training set, each followed by validation and the outer step"
-    )
+    epochs: Positive = Field(100, description="passes over the training set, each with validation and the outer step")
     batch_size: Positive = Field(16, description="images of one step, over all devices together")
     learning_rate: Rate = Field(1e-3, description="learning rate of Adam")
     late_learning_rate: Rate = Field(1e-4, description="learning rate of Adam in the later part of the training")
     late_from: Share = Field(0.5, description="where the later part begins, as a share of the epochs")
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
-        0, description="seed of the initial weights and of every random draw"
-    )
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(0, description="seed of the weights and of every random draw")
     split: Path | None = Field(None, description="split file; by default a split is drawn with the split seed")
     split_seed: Annotated[int, Field(ge=0)] = Field(0, description="seed of the 70/10/20 split by patient")
     augment: bool = Field(False, description="flip, rotate, scale and shift intensities of the training images")
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = Field(
         "fp32", description="tf32 uses fast matrix units, bf16 and fp16 are mixed precision, fp16 with loss scaling"
     )
-    channels_last: bool = Field(
-        False, description="lay images out with their channels innermost, which GPUs prefer; no effect on the CPU"
-    )
+    channels_last: bool = Field(False, description="channels innermost in memory, which GPUs prefer; not on the CPU")
     compile: bool = Field(False, description="let torch.compile optimise the network")
-    cuda_graph: bool = Field(
-        False, description="record the training step once and replay it, freed from the CPU's pace; one GPU, not fp16"
-    )
+    cuda_graph: bool = Field(False, description="record the step once and replay it without the CPU; one GPU, not fp16")
     cache: Literal["mmap", "memory", "device"] = Field(
         "memory", description="where the training set lives: on disk (mmap), in memory or on the device"
     )
-    deterministic: bool = Field(
-        False, description="the same result to the last bit on every run (on the CPU; on a GPU as far as it can)"
-    )
+    deterministic: bool = Field(False, description="the same result to the last bit (on a GPU as far as it can)")
     accelerator: Literal["auto", "cpu", "cuda"] = Field("auto", description="kind of device; auto takes a GPU if any")
     devices: Positive = Field(1, description="processes on each node, one a device")
     nodes: Positive = Field(1, description="number of machines")

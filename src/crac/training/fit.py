@@ -12,7 +12,6 @@ from crac.training.config import TrainConfig
 from crac.training.interrupt import Interrupt
 from crac.training.log import Log
 from crac.training.state import State
-from crac.training.step import step_generator
 from crac.training.task import Task
 
 __all__ = ["DivergedError", "fit"]
@@ -51,8 +50,7 @@ def inner_iteration(config: TrainConfig, task: Task, state: State, log: Log, sto
     task.batches.set_epoch(state.epoch)
     task.set_learning_rate(config.rate(state.epoch))
     for batch in itertools.islice(task.batches, state.step, None):
-        generator = step_generator(task.device, config.seed, state.epoch, state.step, task.rank)
-        value = task.step(task.place(batch), generator)
+        value = task.take_step(batch, state.epoch, state.step)
         state.finish_step(value, batch.names)
         if task.device.type == "cpu" and not task.distributed and not value.isfinite():
             raise diverged(state, state.step)

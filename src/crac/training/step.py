@@ -24,9 +24,9 @@ class InnerStep:
 
     Args:
         fabric: Scales and spreads the gradient as precision and devices ask.
-        network: As set up by Fabric.
+        network: The network, as Fabric has set it up.
         loss: Any method.
-        optimizer: As set up by Fabric.
+        optimizer: Its optimizer, as Fabric has set it up.
     """
 
     fabric: Fabric

@@ -20,7 +20,7 @@ from crac.training.engine import memory_format
 from crac.training.graph import GraphedStep
 from crac.training.run import RunFolder
 from crac.training.state import State
-from crac.training.step import InnerStep
+from crac.training.step import InnerStep, step_generator
 from crac.training.validation import Volumes, validate
 
 if TYPE_CHECKING:
@@ -62,18 +62,15 @@ class Task:
         return cast(torch.device, self.step.fabric.device)
 
     @property
-    def rank(self) -> int:
-        """Number of this process, from 0."""
-        return int(self.step.fabric.global_rank)
-
-    @property
     def distributed(self) -> bool:
         """Whether there are other processes."""
         return bool(self.step.fabric.world_size > 1)
 
-    def place(self, batch: Batch) -> Batch:
-        """Return the batch in the network's memory format."""
-        return Batch(batch.images.contiguous(memory_format=self.memory_format), batch.labels, batch.names)
+    def take_step(self, batch: Batch, epoch: int, step: int) -> Tensor:
+        """Take one inner step; its random numbers follow from seed, epoch, step and process alone."""
+        images = batch.images.contiguous(memory_format=self.memory_format)
+        generator = step_generator(self.device, self.config.seed, epoch, step, self.step.fabric.global_rank)
+        return self.step(Batch(images, batch.labels, batch.names), generator)
 
     def set_learning_rate(self, rate: float) -> None:
         """Set the learning rate of the steps to come."""
@@ -103,7 +100,7 @@ class Task:
 
     def save(self, state: State, epoch_finished: bool) -> None:
         """Write the checkpoint; the other processes wait for the one that does."""
-        if self.rank == 0:
+        if self.step.fabric.is_global_zero:
             about = {"crac": __version__, "method": self.config.method, "model": self.card.model_dump(mode="json")}
             if epoch_finished:
                 due = state.epoch % self.config.save_every == 0 or state.epoch == self.config.epochs

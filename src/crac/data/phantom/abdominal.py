@@ -49,13 +49,7 @@ def abdominal(
 ) -> Path:
     """Write abdominal volumes in FLARE21's layout, ``TrainingImg`` and ``TrainingMask``; returns the folder.
 
-    Args:
-        folder: Made if needed.
-        patients: How many.
-        seed: The same seed writes the same patients, however many follow.
-        size: Rows and columns of a slice.
-        slices: About how many slices a volume has.
-        waver_mm: How far the annotator's outline strays, as a standard deviation in millimetres.
+    The arguments are those of :func:`~crac.data.phantom.cardiac.cardiac`; all slices have the same size.
     """
     folder = start(folder, seed, patients, size, slices, fewest=4)
     for number in range(patients):

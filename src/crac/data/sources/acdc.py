@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from crac.data.sources.source import RawCase, Source, check_folder, data_set_name, find, wrong_layout
+from crac.data.sources.source import RawCase, Source, check_folder, data_set_name, volumes, wrong_layout
 
 __all__ = ["read_acdc"]
 
@@ -21,7 +21,7 @@ def read_acdc(folder: Path) -> Source:
     cases: list[RawCase] = []
     problems: list[str] = []
     for patient in patients:
-        info = _read_info(patient / "Info.cfg", problems)
+        info, files = _read_info(patient / "Info.cfg", problems), volumes(patient)
         for phase in ("ED", "ES"):
             frame = info.get(phase, "")
             if not frame.isdigit():
@@ -29,7 +29,7 @@ def read_acdc(folder: Path) -> Source:
                     problems.append(f"{patient / 'Info.cfg'}: {phase} must be a frame number; got {frame!r}")
                 continue
             name = f"{patient.name}_frame{int(frame):02d}"
-            image, label = find(patient, name), find(patient, f"{name}_gt")
+            image, label = files.get(name), files.get(f"{name}_gt")
             if image and label:
                 cases.append(RawCase(name, patient.name, info.get("Group"), (image,), label))
                 continue

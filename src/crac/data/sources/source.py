@@ -17,7 +17,6 @@ __all__ = [
     "case_name",
     "check_folder",
     "data_set_name",
-    "find",
     "volumes",
     "wrong_layout",
 ]
@@ -51,8 +50,8 @@ class Source:
     """A data set: where its files are and what its labels mean.
 
     Args:
-        name: Of the data set.
-        folder: That was read.
+        name: Name of the data set.
+        folder: The folder that was read.
         class_names: Index = class, 0 the background.
         channel_names: One a channel; ``CT`` is treated as such.
         label_values: Value in the files -> class index.
@@ -85,11 +84,6 @@ def volumes(folder: Path) -> dict[str, Path]:
         return {}
     files = (path for path in sorted(folder.iterdir()) if path.name.endswith(ENDINGS))
     return {stem(path): path for path in files if not path.name.startswith(".")}
-
-
-def find(folder: Path, name: str) -> Path | None:
-    """The file called ``name`` with either NIfTI ending."""
-    return next((path for ending in ENDINGS if (path := folder / f"{name}{ending}").is_file()), None)
 
 
 def case_name(name: str, problems: list[str]) -> bool:
