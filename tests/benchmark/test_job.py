@@ -57,7 +57,7 @@ def test_what_goes_wrong_is_written_down(tiny_suite: Any, tmp_path: Path, store:
     outcome = do_job(job, folder)
     assert outcome.job == "phantom.unet.wrong.0"
     assert outcome.problem is not None
-    assert outcome.problem.startswith("options of 'nacl'")
+    assert outcome.problem.startswith("option of 'nacl' must be one of")
     assert "Traceback" in (tmp_path / "broken/phantom.unet.wrong.0.txt").read_text()
     assert not folder.finished(job)
 

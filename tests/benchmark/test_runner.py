@@ -67,7 +67,7 @@ def test_broken_runs_are_named_and_do_not_stop_the_others(
     assert main(["benchmark", str(suite), "--out", str(out)]) == 1
     said = capsys.readouterr().out
     assert "1 runs done, 2 broken, 0 left" in said
-    assert "phantom.unet.wrong.0: options of 'nacl'" in said
+    assert "phantom.unet.wrong.0: option of 'nacl' must be one of" in said
     assert "phantom.unet.diverging.0: the loss is" in said
     assert "TrainingError" in (out / "broken/phantom.unet.diverging.0.txt").read_text()
     before = written(out)
