@@ -13,19 +13,6 @@ import torch
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
-__all__ = [
-    "EXTRA_OF",
-    "InputError",
-    "MissingExtraError",
-    "ProblemsError",
-    "check_number",
-    "checked",
-    "invalid",
-    "one_of",
-    "out_of_memory",
-    "require",
-]
-
 EXTRAS = {
     "audit": ("jinja2", "matplotlib", "nibabel", "pandas", "pydantic", "rich"),
     "train": ("filelock", "lightning", "safetensors", "scikit_posthocs", "tensorboard", "yaml"),

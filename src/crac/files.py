@@ -1,7 +1,5 @@
 """Files that are written whole or not at all."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -12,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from crac.errors import InputError
-
-__all__ = ["PARTIAL", "finite", "read_json", "replacing", "sha256", "write_json", "write_text", "writing"]
 
 PARTIAL = ".partial-"
 """How the names of unfinished files begin."""

@@ -1,12 +1,8 @@
 """How every picture looks: colours that colour-blind readers can tell apart, and matplotlib set up to write files."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from crac.errors import require
-
-__all__ = ["MARKERS", "PALETTE", "STYLE", "pyplot"]
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000")
 """Okabe and Ito's blue, vermillion, green, orange, sky blue, purple and black; white would swallow their yellow."""

@@ -19,8 +19,6 @@ import torch
 
 from crac.errors import InputError, check_number, require
 
-__all__ = ["Workers", "leave_with_parent", "ray_cluster"]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

@@ -1,14 +1,10 @@
 """Progress of long work: a bar on a terminal, a plain line now and then elsewhere."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from crac.errors import require
-
-__all__ = ["Track", "silent", "track"]
 
 Item = TypeVar("Item")
 Track = Callable[[Iterable[Any], str, int], Iterable[Any]]

@@ -244,7 +244,7 @@ def test_a_checkpoint_that_lacks_what_resuming_needs(
         (["--data", "x"], "--out is missing"),
         (["--resume", "x", "--epochs", "3"], "--resume takes its settings from the run; got also --epochs"),
         (["--data", "STORE", "--out", "x", "--method-options", "alpha"], "must be NAME=VALUE; got 'alpha'"),
-        (["--data", "STORE", "--out", "x", "--method-options", "alpha=1"], "option of 'crac' must be one of .*got 'alpha'"),
+        (["--data", "STORE", "--out", "x", "--method-options", "alpha=1"], "option of .crac. must be one of"),
         (["--data", "STORE", "--out", "x", "--method-options", "num_classes=9"], "must not hold 'num_classes'"),
         (["--data", "STORE", "--out", "."], "is the current folder"),
         (["--data", "STORE", "--out", "x", "--patch-size", "3"], "patch_size must be 2 numbers"),

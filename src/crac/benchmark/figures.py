@@ -18,8 +18,6 @@ from crac.report.plots import critical_difference
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["MAPS", "Drawing", "draw_maps", "drawings"]
-
 Drawing = tuple[str, str, Callable[[], "Figure"]]
 """Name of the file without its ending, what the figure shows, and a function that draws it."""
 

@@ -1,7 +1,5 @@
 """One job of a benchmark: train or go on, test, write the results of its cells."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 import traceback
@@ -27,8 +25,6 @@ from crac.models.checkpoint import Checkpoint
 from crac.models.model import Model
 from crac.training import Result, resume, train
 from crac.training.run import RunFolder
-
-__all__ = ["Folder", "Outcome", "do_job"]
 
 NOT_FOR_OTHERS = ("command", "machine", "platform", "started")
 """What a run records about its start that is nobody else's business, or differs without meaning."""

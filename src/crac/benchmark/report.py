@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame, Series
 
-__all__ = ["Column", "Table", "compose", "render"]
-
 TABLES, IMAGES = "tables", "images/benchmark"
 
 NOTES = "reading.md"

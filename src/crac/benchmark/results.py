@@ -19,8 +19,6 @@ from crac.metrics import paired_bootstrap
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-__all__ = ["MAIN", "MASK", "CellResult", "Difference", "Group", "Measure", "group_results", "load_results"]
-
 FORMAT = 1
 DIGITS = 7
 """Significant digits kept: more than any table shows, few enough for small files."""

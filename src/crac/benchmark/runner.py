@@ -4,8 +4,6 @@ Jobs are done one after the other, in processes, or on a Ray cluster. Each way t
 has a place for one, so that the iterator may end early, and yields every job as it begins and its outcome as it ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fnmatch
 import multiprocessing
@@ -29,8 +27,6 @@ from crac.data import Split, Store, phantom, prepare
 from crac.errors import InputError, ProblemsError, check_number
 from crac.parallel import leave_with_parent, ray_cluster
 from crac.training.engine import check_devices
-
-__all__ = ["Summary", "run_benchmark"]
 
 Events = Iterator[Job | Outcome]
 

@@ -16,8 +16,6 @@ from crac.losses import METHODS
 from crac.networks import BACKBONES
 from crac.training.config import TrainConfig, read_yaml
 
-__all__ = ["FROM_THE_CELL", "SUITES", "Cell", "Job", "Suite"]
-
 SUITES = Path(__file__).parent / "suites"
 FROM_THE_CELL = ("data", "method", "method_options", "backbone", "seed")
 """Settings of a training that the cells of a suite decide."""

@@ -1,7 +1,5 @@
 """The state of a running benchmark: what is done, how long the rest takes, and what people see of it."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import time
@@ -14,8 +12,6 @@ from crac.benchmark.job import Folder, Outcome
 from crac.benchmark.results import CellResult
 from crac.benchmark.suite import Job
 from crac.errors import require
-
-__all__ = ["Watch", "duration"]
 
 
 class Watch:

@@ -1,15 +1,11 @@
 """Temperature scaling (Guo et al., ICML 2017): one number that divides all logits, fitted on the validation set."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
 
 from crac.errors import InputError
-
-__all__ = ["fit_temperature"]
 
 LOWEST, HIGHEST = 0.05, 20.0
 POINTS, PASSES = 17, 4

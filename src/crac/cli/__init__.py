@@ -5,8 +5,6 @@ A command module offers ``NAME``, ``HELP`` (one phrase), ``EXAMPLE`` (shown unde
 only called when the command is.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

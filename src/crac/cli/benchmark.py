@@ -1,7 +1,5 @@
 """``crac benchmark``: many methods, backbones, data sets and seeds; the paper's tables and figures."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

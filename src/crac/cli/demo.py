@@ -1,7 +1,5 @@
 """``crac demo``: see the whole thing work, in minutes, on a laptop."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """``crac doctor``: what is installed, which device, which extras are missing."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.metadata
 import json

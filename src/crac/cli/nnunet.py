@@ -1,7 +1,5 @@
 """``crac nnunet``: where the trainers for nnU-Net v2 are, and whether nnU-Net finds them."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from typing import Any

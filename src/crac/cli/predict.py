@@ -1,7 +1,5 @@
 """``crac predict``: calibrated probability maps of new images."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

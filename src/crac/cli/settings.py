@@ -12,8 +12,6 @@ from crac.errors import InputError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["add_settings", "flag", "given_settings"]
-
 FORMS: dict[Any, dict[str, Any]] = {
     bool: {"action": argparse.BooleanOptionalAction},
     int: {"metavar": "N"},

@@ -1,7 +1,5 @@
 """Light augmentation of a batch on its own device: flip, rotation, scale, intensity."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 
@@ -11,8 +9,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from crac.data.recipe import Strict
-
-__all__ = ["Augmentation"]
 
 
 class Augmentation(Strict):

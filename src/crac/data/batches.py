@@ -1,7 +1,5 @@
 """Batches of slices or of volume patches, from disk, memory or the device itself; no worker processes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,8 +14,6 @@ from crac.data.grid import window
 from crac.data.recipe import Dims
 from crac.data.store import Store
 from crac.errors import InputError, check_number, one_of
-
-__all__ = ["CACHES", "Batch", "Batches"]
 
 Indices = np.ndarray[Any, Any]
 CACHES = ("mmap", "memory", "device")

@@ -15,8 +15,6 @@ from crac.palette import PALETTE, pyplot
 if TYPE_CHECKING:
     from crac.data.store import Store
 
-__all__ = ["contact_sheet"]
-
 COLOURS = PALETTE[:-1]
 """All but black, which an image swallows."""
 

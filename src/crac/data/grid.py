@@ -4,8 +4,6 @@ Resampling is separable: one small weight matrix an axis. The weights are those 
 between voxel centres, widened when the target is coarser so that no voxel is skipped (antialiasing).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -15,8 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crac.errors import InputError
-
-__all__ = ["Shape", "check_size", "linear_weights", "resample", "resample_labels", "window"]
 
 Shape = tuple[int, int, int]
 MOST_VOXELS = 2**33

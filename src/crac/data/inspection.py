@@ -1,7 +1,5 @@
 """Reads one raw case from end to end: what is wrong with it, and the numbers a recipe and a manifest need."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,8 +12,6 @@ from crac.data.nifti import Volume, read_image, read_label, same_grid
 from crac.data.records import Statistics
 from crac.data.sources import RawCase
 from crac.errors import InputError
-
-__all__ = ["Inspection", "inspect_case", "read_case", "to_classes"]
 
 
 @dataclass(frozen=True)

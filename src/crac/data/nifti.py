@@ -1,7 +1,5 @@
 """NIfTI in and out: every defect of a file is one ``InputError`` sentence that names it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,6 @@ from numpy.typing import NDArray
 
 from crac.errors import InputError
 from crac.files import replacing
-
-__all__ = ["ENDINGS", "Volume", "read_image", "read_label", "same_grid", "stem", "write"]
 
 ENDINGS = (".nii.gz", ".nii")
 GZIP_LIMIT = 1100

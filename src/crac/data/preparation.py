@@ -4,8 +4,6 @@ Nothing is written before the whole data set has been found sound. Finished case
 beside the target, so that an interrupted run continues where it stopped; the target appears only when complete.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os
@@ -28,8 +26,6 @@ from crac.errors import InputError, ProblemsError, one_of
 from crac.files import write_text, writing
 from crac.parallel import Workers
 from crac.progress import Track, silent
-
-__all__ = ["prepare"]
 
 
 def prepare(

@@ -19,8 +19,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from crac.data.grid import Shape, check_size, resample, resample_labels, window
 from crac.errors import InputError
 
-__all__ = ["Dims", "Geometry", "Intensity", "Recipe", "Strict"]
-
 Size = Annotated[int, Field(ge=1, le=2**15)]
 Millimetres = Annotated[float, Field(gt=0, le=1e4)]
 Row = tuple[float, float, float, float]

@@ -1,7 +1,5 @@
 """The named recipes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,8 +7,6 @@ from numpy.typing import NDArray
 
 from crac.data.recipe import Dims, Intensity, Recipe
 from crac.errors import checked
-
-__all__ = ["ACDC", "FLARE", "MR_INTENSITY", "change_recipe", "spacing_recipe"]
 
 MR_INTENSITY = Intensity(method="percentile", low=0.5, high=99.5)
 """Magnetic resonance has no units, and a few bright voxels."""

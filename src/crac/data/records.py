@@ -9,8 +9,6 @@ from pydantic import Field, StringConstraints, model_validator
 from crac.data.recipe import Dims, Geometry, Recipe, Strict
 from crac.data.sources.source import CASE_NAME
 
-__all__ = ["FILES", "FORMAT", "IMAGE", "LABEL", "ORIGINAL_LABEL", "Case", "FileRecord", "Manifest", "Statistics"]
-
 FORMAT = 1
 """Version of the store's layout; raised when an older program could not read a newer store."""
 

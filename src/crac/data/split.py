@@ -12,8 +12,6 @@ from crac.data.records import Case
 from crac.errors import InputError, ProblemsError, check_number, checked
 from crac.files import read_json, write_text
 
-__all__ = ["Split"]
-
 PARTS = ("train", "validation", "test")
 
 

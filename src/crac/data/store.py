@@ -24,8 +24,6 @@ from crac.data.split import Split
 from crac.errors import InputError, ProblemsError, checked, one_of
 from crac.files import read_json, sha256
 
-__all__ = ["Store"]
-
 MOST_OPEN = 384
 """Memory maps kept open: each costs a file descriptor, of which a process commonly has 1,024."""
 

@@ -1,7 +1,5 @@
 """Prepares one case into its folder of the store."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from collections.abc import Mapping
@@ -17,8 +15,6 @@ from crac.data.recipe import Recipe
 from crac.data.records import FILES, IMAGE, LABEL, ORIGINAL_LABEL, Case, FileRecord
 from crac.data.sources import RawCase
 from crac.files import sha256, write_text
-
-__all__ = ["FINGERPRINT", "RECORDS", "prepare_case"]
 
 RECORDS = "finished"
 """Folder that holds a record of each finished case while a store is being prepared."""

@@ -1,7 +1,5 @@
 """Slices with what each model says and how sure it is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,6 @@ from numpy.typing import NDArray
 from crac.data import Store
 from crac.models.model import Model
 from crac.palette import PALETTE, pyplot
-
-__all__ = ["draw_slices"]
 
 
 def draw_slices(store: Store, names: Sequence[str], models: Mapping[str, Model], path: Path, rows: int = 3) -> None:

@@ -1,7 +1,5 @@
 """One self-contained page with everything the demo measured."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,8 +8,6 @@ from crac.demo.settings import DemoSettings
 from crac.errors import require
 from crac.evaluation import Evaluation
 from crac.files import write_text
-
-__all__ = ["COLUMNS", "scores", "verdict", "write_page"]
 
 MASK = "label_foreground"
 COLUMNS = {

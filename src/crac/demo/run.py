@@ -1,7 +1,5 @@
 """What the demo does, step by step; each is a command that can be given by hand."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +16,6 @@ from crac.models.model import Model
 from crac.models.predict import Image, predict_images
 from crac.report.folder import write_report
 from crac.training import TrainConfig, train
-
-__all__ = ["run_demo"]
 
 METHODS = ("ce", "crac")
 

@@ -1,10 +1,6 @@
 """How much the demo makes and trains."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-
-__all__ = ["DemoSettings"]
 
 
 @dataclass(frozen=True)

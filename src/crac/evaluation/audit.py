@@ -1,7 +1,5 @@
 """Cases from files: pair them, list every defect, then measure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,8 +16,6 @@ from crac.evaluation.protocol import Protocol
 from crac.evaluation.reading import inspect, load
 from crac.parallel import Workers
 from crac.progress import Track, silent
-
-__all__ = ["FileCases", "audit"]
 
 
 class FileCases:

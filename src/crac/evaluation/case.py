@@ -1,13 +1,9 @@
 """What is measured: one labelled volume, and sets of them that are loaded one at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
-
-__all__ = ["Case", "CaseSource", "LoadedCases"]
 
 
 class Case(NamedTuple):

@@ -3,8 +3,6 @@
 What was counted adds up exactly, so the result does not depend on who counted it.
 """
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -20,8 +18,6 @@ from crac.evaluation.measure import Evaluation, Measured, measure
 from crac.evaluation.protocol import Protocol
 from crac.parallel import Workers
 from crac.progress import Track, silent
-
-__all__ = ["evaluate"]
 
 MOST_THREADS = 8
 

@@ -5,8 +5,6 @@ The paper measures each volume and averages the values (*per volume*). Counting 
 always under their names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
@@ -18,8 +16,6 @@ from crac.evaluation.case import Case
 from crac.evaluation.protocol import Protocol
 from crac.metrics.results import CalibrationResult
 from crac.metrics.segmentation import dice, surface_scores
-
-__all__ = ["BY_REGION", "CALIBRATION", "SEGMENTATION", "Evaluation", "Measured", "measure"]
 
 SEGMENTATION = ("dsc", "hd95", "asd", "surface_dice")
 CALIBRATION = ("ece", "mce", "ace", "cece", "tace", "tace_adaptive", "nll", "brier", "gap")

@@ -4,8 +4,6 @@ The array is ``(K, z, y, x)``: the reverse of a NIfTI file's axes, whichever rea
 also turns the image to the standard orientation; only the properties say so.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 import zipfile
@@ -19,8 +17,6 @@ from numpy.typing import NDArray
 
 from crac.data.nifti import Volume, same_grid
 from crac.errors import InputError
-
-__all__ = ["read_probabilities"]
 
 PLAIN = {
     ("collections", "OrderedDict"),

@@ -1,7 +1,5 @@
 """Scores of volumes whose slices come in batches, as a training validates: on the device, over all processes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -9,8 +7,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from crac.metrics import CalibrationMeter
-
-__all__ = ["OnlineScores"]
 
 
 class OnlineScores:

@@ -1,7 +1,5 @@
 """Which probability files belong to which label file."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from dataclasses import dataclass
@@ -9,8 +7,6 @@ from pathlib import Path
 
 from crac.data.nifti import ENDINGS, stem
 from crac.errors import InputError
-
-__all__ = ["FilePair", "find_pairs"]
 
 CLASS_FILE = re.compile(r"(?P<name>.+)[_-](?:class|c|prob|p)?[_-]?(?P<number>\d{1,4})")
 """One file a class: ``NAME_0``, ``NAME_class1``, ``NAME-p02``, ``NAME_0003``."""

@@ -20,8 +20,6 @@ from crac.metrics import CalibrationMeter
 from crac.metrics.calibration import MASKS, Mask
 from crac.metrics.segmentation import Definition, Empty
 
-__all__ = ["PROTOCOLS", "Protocol", "Regions"]
-
 Regions = Literal["volume", "slice"]
 
 PROTOCOLS: dict[str, dict[str, Any]] = {

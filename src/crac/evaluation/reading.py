@@ -1,7 +1,5 @@
 """One case in memory: its probabilities on the grid of its labels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,8 +12,6 @@ from crac.errors import InputError
 from crac.evaluation import nnunet
 from crac.evaluation.pairing import FilePair
 from crac.metrics.counts import RANGE_TOLERANCE, SUM_TOLERANCE
-
-__all__ = ["Loaded", "inspect", "load"]
 
 
 class Loaded(NamedTuple):

@@ -20,8 +20,6 @@ from crac.models.model import Model
 from crac.models.run import Run
 from crac.progress import Track, silent
 
-__all__ = ["RunCases", "evaluate_run"]
-
 PARTS = ("train", "validation", "test")
 
 

@@ -1,14 +1,10 @@
 """Exact Euclidean distances, batched and on any device, as far as a limit."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-__all__ = ["boundary_weights", "squared_distance", "within"]
 
 
 def squared_distance(mask: Tensor, dims: int, limit: int) -> Tensor:

@@ -1,7 +1,5 @@
 """Separable sliding windows over label maps: no ``unfold``, no copy per neighbour."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -9,19 +7,6 @@ import torch
 from torch import Tensor
 
 from crac.errors import InputError, one_of
-
-__all__ = [
-    "Border",
-    "check_border",
-    "check_integers",
-    "check_labels",
-    "narrow",
-    "one_hot",
-    "pad",
-    "patch_radius",
-    "running",
-    "weighted_patches",
-]
 
 Border = Literal["replicate", "background"]
 BORDERS = ("replicate", "background")

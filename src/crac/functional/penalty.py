@@ -6,15 +6,11 @@ negative, equals ``lambda_`` at ``z = 0``, and as ``rho`` grows tends to infinit
 violated (``z > 0``) and to zero where it holds (``z < 0``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-__all__ = ["PENALTIES", "Penalty", "p2", "p2_derivative", "p3", "p3_derivative", "phr", "phr_derivative"]
 
 
 def phr(z: Tensor, rho: Tensor, lambda_: Tensor) -> Tensor:

@@ -4,16 +4,12 @@ The arithmetic is the same as on whole tensors, but its temporaries are of one c
 and the gradient is computed on the way instead of from stored intermediates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-
-__all__ = ["distance_penalty", "pays"]
 
 Terms = Callable[[int, Tensor], tuple[Tensor, Tensor]]
 

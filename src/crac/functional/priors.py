@@ -1,15 +1,11 @@
 """What the neighbouring labels say about a pixel."""
 
-from __future__ import annotations
-
 import operator
 
 import torch
 from torch import Tensor
 
 from crac.functional.patches import Border, check_labels, one_hot, pad, patch_radius, running
-
-__all__ = ["neighbourhood_counts", "neighbourhood_proportions"]
 
 
 def neighbourhood_proportions(

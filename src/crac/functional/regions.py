@@ -1,7 +1,5 @@
 """Which pixels lie inside an organ and which on a boundary."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -9,8 +7,6 @@ from torch import Tensor
 
 from crac.errors import InputError
 from crac.functional.patches import Border, check_labels, pad, running
-
-__all__ = ["bounds", "check_radii", "mixed", "region_map"]
 
 
 def check_radii(radii: Sequence[int]) -> None:

@@ -1,7 +1,5 @@
 """Lightning: a callback that takes the outer step after each validation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch.utils.hooks import RemovableHandle
@@ -11,8 +9,6 @@ from crac.losses import SegmentationLoss
 
 require("lightning")
 from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402
-
-__all__ = ["MultiplierCallback"]
 
 
 class MultiplierCallback(Callback):  # type: ignore[misc]

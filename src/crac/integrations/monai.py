@@ -1,7 +1,5 @@
 """MONAI: losses that take its targets, a handler for the outer step, calibration as one of its metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +14,6 @@ from crac.metrics.results import SCALARS, CalibrationResult
 require("monai")
 from monai.metrics import CumulativeIterationMetric  # noqa: E402
 from monai.utils import CommonKeys  # noqa: E402
-
-__all__ = ["CalibrationMetric", "MonaiLoss", "MultiplierHandler", "as_labels"]
 
 
 def as_labels(target: Tensor, logits: Tensor, ignore_index: int | None = None) -> Tensor:

@@ -4,8 +4,6 @@
 needs Triton's interpreter (``TRITON_INTERPRET=1``) and serves tests only.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 

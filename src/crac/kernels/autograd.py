@@ -1,7 +1,5 @@
 """The fused loss as PyTorch sees it: an autograd function, and operators for compiled programs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -10,8 +8,6 @@ from torch.autograd.function import once_differentiable
 
 from crac.kernels.launch import evaluate, prepare_labels
 from crac.kernels.setting import Setting
-
-__all__ = ["fused"]
 
 SMALL = 1 << 22
 """Below this many numbers, multiplying a gradient takes less time than starting a kernel that would look first."""

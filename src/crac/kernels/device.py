@@ -4,12 +4,8 @@ A tile is ``BLOCK_Y`` × ``BLOCK_X`` pixels of one plane of one image, one after
 a volume of depth 1.
 """
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
-
-__all__ = ["blur_patch", "count_patch", "penalty_terms", "pick", "weigh_patch"]
 
 
 @triton.jit

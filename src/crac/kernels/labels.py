@@ -1,11 +1,7 @@
 """One pass over the labels alone, where a mean needs its denominator first or the labels are wide."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
-
-__all__ = ["count_labels"]
 
 
 @triton.jit

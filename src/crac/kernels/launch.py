@@ -1,7 +1,5 @@
 """From tensors and options to kernel launches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
@@ -18,8 +16,6 @@ from crac.kernels.loss import fused_loss
 from crac.kernels.observe import fused_sums
 from crac.kernels.setting import Setting
 from crac.kernels.start import Grid, Plan, current_stream, start
-
-__all__ = ["PreparedLabels", "evaluate", "prepare_labels", "sums"]
 
 TILE = 512
 """Pixels of a tile: four for each thread of the four warps, so that ``float32`` moves in 16-byte pieces."""

@@ -1,13 +1,9 @@
 """Cross-entropy, neighbours' shares, region, penalty and the gradient in one pass over logits and labels."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 
 from crac.kernels.device import blur_patch, count_patch, penalty_terms, pick, weigh_patch
-
-__all__ = ["fused_loss"]
 
 
 @triton.jit

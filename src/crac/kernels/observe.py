@@ -1,13 +1,9 @@
 """What the outer step needs of one validation batch, in one pass over logits and labels."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 
 from crac.kernels.device import count_patch, penalty_terms, pick
-
-__all__ = ["fused_sums"]
 
 
 @triton.jit

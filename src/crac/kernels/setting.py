@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-__all__ = ["Setting"]
-
 
 class Setting(NamedTuple):
     """One loss; its tensors are contiguous and lie on the logits' device.

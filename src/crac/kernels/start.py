@@ -1,7 +1,5 @@
 """Starting a kernel without delay."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -10,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from triton.runtime import driver
-
-__all__ = ["Grid", "Plan", "current_stream", "start"]
 
 Grid = tuple[int, int, int]
 

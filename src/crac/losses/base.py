@@ -1,7 +1,5 @@
 """What every loss shares: checked input, cross-entropy, an optional Dice term, hooks for what a method changes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +11,6 @@ from crac import kernels
 from crac.errors import InputError, check_number
 from crac.functional.patches import check_integers, one_hot
 from crac.losses.multipliers import FixedPrecision, Multipliers
-
-__all__ = ["ClassWeights", "SegmentationLoss", "check_batch", "masked_mean", "widen"]
 
 ClassWeights = Sequence[float] | Tensor | None
 

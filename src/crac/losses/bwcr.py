@@ -1,7 +1,5 @@
 """``bwcr``: boundary-weighted logit consistency."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -9,8 +7,6 @@ from crac.errors import InputError, check_number
 from crac.functional.distances import boundary_weights
 from crac.functional.patches import check_labels, one_hot
 from crac.losses.base import ClassWeights, SegmentationLoss, check_batch, masked_mean, widen
-
-__all__ = ["BWCRLoss"]
 
 
 class BWCRLoss(SegmentationLoss):

@@ -1,10 +1,6 @@
 """``ce``: cross-entropy, the reference."""
 
-from __future__ import annotations
-
 from crac.losses.base import SegmentationLoss
-
-__all__ = ["CELoss"]
 
 
 class CELoss(SegmentationLoss):

@@ -1,7 +1,5 @@
 """``crac``: class and region-adaptive constraints, the method of this package."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,8 +15,6 @@ from crac.functional.priors import neighbourhood_counts, neighbourhood_proportio
 from crac.functional.regions import check_radii, region_map
 from crac.losses.base import ClassWeights, SegmentationLoss, check_batch, masked_mean, widen
 from crac.losses.multipliers import Average, Multipliers
-
-__all__ = ["PRESETS", "CRaCLoss"]
 
 PRESETS: dict[str, dict[str, Any]] = {
     "released": {"inner_scale": 5.0, "outer_scale": 1.0, "border": "background", "average": "all"},

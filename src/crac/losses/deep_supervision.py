@@ -1,7 +1,5 @@
 """A loss over the outputs of a network at several resolutions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -9,8 +7,6 @@ from torch import Tensor, nn
 
 from crac.errors import InputError
 from crac.losses.base import SegmentationLoss
-
-__all__ = ["DeepSupervision"]
 
 
 class DeepSupervision(nn.Module):

@@ -1,13 +1,9 @@
 """``ecp``: explicit confidence penalty."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from crac.errors import check_number
 from crac.losses.base import ClassWeights, SegmentationLoss, masked_mean
-
-__all__ = ["ECPLoss"]
 
 
 class ECPLoss(SegmentationLoss):

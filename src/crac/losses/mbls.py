@@ -1,13 +1,9 @@
 """``mbls``: margin-based label smoothing."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from crac.errors import check_number
 from crac.losses.base import ClassWeights, SegmentationLoss, masked_mean
-
-__all__ = ["MbLSLoss"]
 
 
 class MbLSLoss(SegmentationLoss):

@@ -1,15 +1,11 @@
 """``ml1ace``: cross-entropy plus the marginal L1 average calibration error."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
 from crac.errors import check_number
 from crac.functional.patches import one_hot
 from crac.losses.base import ClassWeights, SegmentationLoss
-
-__all__ = ["ML1ACELoss"]
 
 COPIES = 64
 """Every bin is kept this many times, so that neighbouring pixels of a GPU do not wait to add to the same one."""

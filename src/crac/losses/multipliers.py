@@ -1,7 +1,5 @@
 """Multipliers and penalty weights, one per class and region, and the outer step that adapts them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal, Self
 
@@ -10,8 +8,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from crac.errors import InputError, check_number, one_of
-
-__all__ = ["AVERAGES", "Average", "FixedPrecision", "Multipliers"]
 
 Average = Literal["all", "region"]
 AVERAGES = ("all", "region")

@@ -1,7 +1,5 @@
 """``nacl``: neighbour-aware calibration."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from crac import kernels
@@ -9,8 +7,6 @@ from crac.errors import check_number
 from crac.functional.patches import Border, check_border, patch_radius
 from crac.functional.priors import neighbourhood_proportions
 from crac.losses.base import ClassWeights, SegmentationLoss, masked_mean
-
-__all__ = ["NACLLoss"]
 
 
 class NACLLoss(SegmentationLoss):

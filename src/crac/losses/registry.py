@@ -1,7 +1,5 @@
 """Every method by its short name."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 
@@ -17,8 +15,6 @@ from crac.losses.mbls import MbLSLoss
 from crac.losses.ml1ace import ML1ACELoss
 from crac.losses.nacl import NACLLoss
 from crac.losses.svls import SVLSLoss
-
-__all__ = ["METHODS", "build_loss"]
 
 METHODS: dict[str, type[SegmentationLoss]] = {
     "ce": CELoss,

@@ -1,7 +1,5 @@
 """``svls``: spatially varying label smoothing."""
 
-from __future__ import annotations
-
 import math
 
 from torch import Tensor
@@ -10,8 +8,6 @@ from crac import kernels
 from crac.errors import check_number
 from crac.functional.patches import one_hot, pad, patch_radius, weighted_patches
 from crac.losses.base import ClassWeights, SegmentationLoss, masked_mean
-
-__all__ = ["SVLSLoss"]
 
 
 class SVLSLoss(SegmentationLoss):

@@ -18,8 +18,6 @@ from crac.metrics.counts import Counts, TopLabel, count_voxels
 from crac.metrics.results import CalibrationResult, result
 from crac.metrics.slabs import cut
 
-__all__ = ["CalibrationMeter", "Mask"]
-
 Mask = Literal["label_foreground", "predicted_foreground", "union_foreground", "band", "all"]
 MASKS = get_args(Mask)
 Array = Tensor | NDArray[Any]

@@ -18,8 +18,6 @@ from torch import Tensor
 
 from crac.errors import InputError
 
-__all__ = ["Bins", "Cells", "Scratch", "equal_mass_error", "equal_width_bins", "quantile_error"]
-
 STEPS_PER_OCTAVE = 32
 # Odds outside 2^-20 .. 2^24 share the end cells; 2^-24 is the smallest 1 - p a float32 can hold.
 LOWEST, HIGHEST = -20, 24

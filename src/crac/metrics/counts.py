@@ -15,8 +15,6 @@ from torch import Tensor
 from crac.metrics.cells import Cells, Scratch
 from crac.metrics.slabs import Slab, Voxels
 
-__all__ = ["RANGE_TOLERANCE", "REGIONS", "SUM_TOLERANCE", "Counts", "TopLabel", "count_voxels"]
-
 REGIONS = 2
 # Probabilities at a time: few enough for a core's cache, enough to make up for calling torch fifty times for them.
 CPU_STEP = 2**18

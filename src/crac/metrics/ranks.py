@@ -1,7 +1,5 @@
 """Which of several methods is better, and whether that is more than chance."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -9,8 +7,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crac.errors import InputError, one_of, require
-
-__all__ = ["FriedmanTest", "Interval", "friedman_rank", "friedman_test", "nemenyi", "paired_bootstrap", "ranks"]
 
 Floats = NDArray[np.float64]
 Ties = Literal["min", "average"]

@@ -12,8 +12,6 @@ from torch import Tensor
 from crac.metrics.cells import Bins, Cells, equal_mass_error, equal_width_bins, quantile_error
 from crac.metrics.counts import Counts, TopLabel
 
-__all__ = ["REGION_NAMES", "CalibrationResult", "ClassCalibration", "result"]
-
 REGION_NAMES = ("inner", "outer")
 SCALARS = ("ece", "mce", "ace", "cece", "tace", "tace_adaptive", "nll", "brier", "gap", "confidence", "accuracy")
 CLASS_SCALARS = ("ece", "mce", "ace", "tace", "tace_adaptive", "nll", "brier", "gap", "predicted_gap")

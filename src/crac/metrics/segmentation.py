@@ -1,7 +1,5 @@
 """How well two segmentations agree: overlap and surface distances."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -13,17 +11,6 @@ from torch import Tensor
 
 from crac.errors import InputError, check_number, one_of
 from crac.metrics.surface import surface_distances
-
-__all__ = [
-    "Definition",
-    "Empty",
-    "SurfaceScores",
-    "average_surface_distance",
-    "dice",
-    "hd95",
-    "surface_dice",
-    "surface_scores",
-]
 
 Empty = Literal["nan", "zero", "diagonal"] | float
 Definition = Literal["pooled", "directed_max"]

@@ -11,8 +11,6 @@ from torch import Tensor
 from crac.functional.patches import pad
 from crac.functional.regions import bounds, mixed
 
-__all__ = ["Slab", "Voxels", "cut"]
-
 # Voxels; more would leave the cache, fewer would be mostly the planes that neighbouring slabs share.
 CPU_SLAB = 2**20
 

@@ -1,14 +1,10 @@
 """Distances between the surfaces of two masks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-__all__ = ["bounding_box", "surface", "surface_distances"]
 
 Mask = NDArray[np.bool_]
 Distances = NDArray[np.float64]

@@ -13,8 +13,6 @@ from crac.data.recipe import Strict
 from crac.errors import InputError
 from crac.networks import Framed, build_network
 
-__all__ = ["ModelCard"]
-
 
 class ModelCard(Strict):
     """Travels in every checkpoint, so that a model can be used without the data it was trained on.

@@ -20,8 +20,6 @@ from torch import Tensor, nn
 from crac.errors import InputError
 from crac.files import replacing, write_json
 
-__all__ = ["Checkpoint", "load_tensors", "prefixed", "state_of"]
-
 FORMAT = 1
 KEY = "crac"
 

@@ -17,8 +17,6 @@ from crac.models.card import ModelCard
 from crac.models.checkpoint import Checkpoint, load_tensors
 from crac.models.window import sliding_window, volume_logits
 
-__all__ = ["Model", "Prediction"]
-
 
 @dataclass(frozen=True)
 class Prediction:

@@ -1,7 +1,5 @@
 """NIfTI files in, maps on the same grid out, one volume in memory at a time."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Sequence
@@ -17,8 +15,6 @@ from crac.data.nifti import ENDINGS, same_grid, stem
 from crac.errors import InputError, ProblemsError
 from crac.models.model import Model, Prediction
 from crac.progress import Track, silent
-
-__all__ = ["Image", "find_images", "predict_images"]
 
 CHANNEL = re.compile(r"(?P<name>.+)_(?P<number>\d{4})")
 

@@ -1,7 +1,5 @@
 """The folder of a training as those see it who use its model; :mod:`crac.training.run` writes it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml
@@ -10,8 +8,6 @@ from crac.data import Split
 from crac.errors import InputError
 from crac.models.card import ModelCard
 from crac.models.checkpoint import Checkpoint
-
-__all__ = ["Run"]
 
 
 class Run:

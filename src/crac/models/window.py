@@ -1,7 +1,5 @@
 """A network over a whole prepared volume: slices in batches, or a window that slides."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 
@@ -9,8 +7,6 @@ import torch
 from torch import Tensor
 
 from crac.errors import require
-
-__all__ = ["sliding_window", "volume_logits"]
 
 Network = Callable[[Tensor], Tensor]
 OVERLAP = 0.5

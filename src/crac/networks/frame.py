@@ -1,12 +1,8 @@
 """What a network needs around it: images of one scale and of a size it can halve several times."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-__all__ = ["Framed"]
 
 
 class Framed(nn.Module):

@@ -1,15 +1,11 @@
 """``nnunet``: the residual U-Net with instance norm of the paper's second table."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crac.errors import require
 from crac.networks.frame import Framed
-
-__all__ = ["build_nnunet"]
 
 LEVELS = 6
 MOST_FILTERS = {2: 512, 3: 320}

@@ -1,15 +1,11 @@
 """Backbones by their short names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from crac.errors import check_number, one_of
 from crac.networks.frame import Framed
 from crac.networks.nnunet import build_nnunet
 from crac.networks.unet import build_unet
-
-__all__ = ["BACKBONES", "build_network"]
 
 BACKBONES: dict[str, Callable[[int, int, int, int], Framed]] = {"unet": build_unet, "nnunet": build_nnunet}
 """Short name -> function of (channels, num_classes, dims, width)."""

@@ -1,7 +1,5 @@
 """``unet``: the plain U-Net of the paper's first table."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch
@@ -9,8 +7,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crac.networks.frame import Framed
-
-__all__ = ["UNet", "build_unet"]
 
 POOLS = (2, 2, 2, 4)
 """How much each way down shrinks; the way up mirrors it."""

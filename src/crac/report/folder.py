@@ -1,7 +1,5 @@
 """An evaluation on disk."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path
@@ -11,8 +9,6 @@ from crac.evaluation import Evaluation
 from crac.files import replacing, write_json, write_text, writing
 from crac.palette import pyplot
 from crac.report import plots
-
-__all__ = ["write_report"]
 
 
 def write_report(evaluation: Evaluation, folder: Path, source: dict[str, str] | None = None) -> list[Path]:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["critical_difference", "gaps", "reliability", "reliability_by_class", "reliability_by_region"]
-
 MANY = 6  # curves; the legend of more would cover them
 FEW = 30  # voxels; the accuracy of fewer is mostly chance and is drawn as such
 WIDTH = 6.0  # inches; at 100 dots per inch a picture is 600 pixels wide

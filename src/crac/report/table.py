@@ -1,14 +1,10 @@
 """An evaluation as a table on the terminal."""
 
-from __future__ import annotations
-
 import math
 
 from crac.errors import require
 from crac.evaluation.measure import BY_REGION, CALIBRATION, SEGMENTATION, Evaluation
 from crac.metrics.results import REGION_NAMES
-
-__all__ = ["print_table", "table"]
 
 
 def table(evaluation: Evaluation) -> list[tuple[str, str, str, str]]:

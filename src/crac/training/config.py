@@ -13,8 +13,6 @@ from crac.errors import InputError, checked, one_of
 from crac.losses import METHODS
 from crac.networks import BACKBONES
 
-__all__ = ["TrainConfig", "read_yaml"]
-
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -17,8 +17,6 @@ from crac.training.config import TrainConfig
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
-__all__ = ["check_devices", "is_first", "memory_format", "numerics", "start_fabric"]
-
 PRECISION = {"fp32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 

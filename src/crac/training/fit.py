@@ -1,7 +1,5 @@
 """The paper's algorithm: for each epoch, inner steps on the weights, then an outer step on the multipliers."""
 
-from __future__ import annotations
-
 import itertools
 import time
 
@@ -13,8 +11,6 @@ from crac.training.interrupt import Interrupt
 from crac.training.log import Log
 from crac.training.state import State
 from crac.training.task import Task
-
-__all__ = ["DivergedError", "fit"]
 
 
 class DivergedError(RuntimeError):

@@ -1,7 +1,5 @@
 """The inner step as one CUDA graph: recorded once, then replayed without the CPU's help."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -9,8 +7,6 @@ from torch import Generator, Tensor
 
 from crac.data import Batch
 from crac.training.step import InnerStep, objective, step_inputs
-
-__all__ = ["GraphedStep"]
 
 WARM_UP = 11
 """Steps taken before recording, in which kernels are chosen and compiled and the optimizer makes its state."""

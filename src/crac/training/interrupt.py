@@ -8,8 +8,6 @@ import threading
 from types import FrameType
 from typing import Any
 
-__all__ = ["Interrupt"]
-
 
 class Interrupt:
     """While active, the first SIGINT or SIGTERM sets ``requested``; the second acts as usual."""

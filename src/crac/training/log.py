@@ -1,7 +1,5 @@
 """Where the numbers of a run go: the terminal, TensorBoard and, if asked for, MLflow."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 from collections.abc import Callable, Iterator
@@ -10,8 +8,6 @@ from typing import Any, Self
 
 from crac.errors import require
 from crac.training.config import TrainConfig
-
-__all__ = ["Log", "describe_epoch"]
 
 Sink = Callable[[int, dict[str, float]], None]
 """Keeps the row of an epoch."""

@@ -1,14 +1,10 @@
 """The multipliers' paths over the epochs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from crac.files import replacing
 from crac.palette import PALETTE, pyplot
-
-__all__ = ["plot_multipliers"]
 
 STYLES = ("-", "--", ":", "-.")
 

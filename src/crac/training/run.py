@@ -39,8 +39,6 @@ from crac.models.run import Run
 from crac.training.config import TrainConfig
 from crac.training.state import State
 
-__all__ = ["RunFolder", "resume_command"]
-
 PACKAGES = ("torch", "numpy", "scipy", "lightning", "monai", "nibabel", "pydantic", "safetensors", "triton")
 
 

@@ -1,7 +1,5 @@
 """All that changes during a training, and its way into a checkpoint and back."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,6 @@ from torch.optim import Optimizer
 from crac.errors import InputError
 from crac.losses import SegmentationLoss
 from crac.models.checkpoint import Checkpoint, load_tensors, prefixed, state_of
-
-__all__ = ["State"]
 
 
 @dataclass

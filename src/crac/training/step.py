@@ -15,8 +15,6 @@ from crac.training.views import draw_views, make_view
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
-__all__ = ["InnerStep", "objective", "step_generator", "step_inputs"]
-
 
 @dataclass
 class InnerStep:

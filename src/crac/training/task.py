@@ -26,8 +26,6 @@ from crac.training.validation import Volumes, validate
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
-__all__ = ["Task", "model_card", "prepare_task"]
-
 
 @dataclass(frozen=True)
 class Task:

@@ -24,8 +24,6 @@ from crac.training.task import model_card, prepare_task
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
-__all__ = ["Result", "TrainingError", "resume", "train"]
-
 
 class TrainingError(RuntimeError):
     """A training that cannot go on, through no fault of its input."""

@@ -16,8 +16,6 @@ from crac.losses import SegmentationLoss
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
-__all__ = ["Volumes", "validate"]
-
 
 class Volumes:
     """Whole volumes of a store, one a batch: what 3-D networks are validated on.

@@ -4,8 +4,6 @@ All that is left to chance are the numbers of :func:`draw_views`; the rest is co
 images, without waiting for it. Volumes are moved in the plane of their slices.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,8 +11,6 @@ from functools import lru_cache
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
-
-__all__ = ["View", "draw_views", "make_view"]
 
 ROTATION, TRANSLATION, SHEAR = 20.0, 10.0, 5.0
 """Largest rotation and shear in degrees, largest translation in pixels."""

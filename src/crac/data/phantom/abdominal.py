@@ -1,15 +1,11 @@
 """Abdominal CT: liver, kidneys, spleen and pancreas in a body with spine and gut."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from crac.data.phantom.imaging import Array, Pair, ellipsoid, render, smooth_noise, start, waver, write_volume
-
-__all__ = ["abdominal"]
 
 LIVER, KIDNEY, SPLEEN, PANCREAS = 1, 2, 3, 4
 BODY_MM = (240.0, 240.0, 330.0)

@@ -1,7 +1,5 @@
 """Short-axis cardiac MR: a left ventricle in its ring of muscle, a right ventricle beside it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,8 +8,6 @@ import numpy as np
 from crac.data.phantom import imaging
 from crac.data.phantom.imaging import Array
 from crac.files import write_text
-
-__all__ = ["cardiac"]
 
 GROUPS = {
     "DCM": (31, 8, 22, 0.12),

@@ -1,7 +1,5 @@
 """What turns a drawing into an image: partial volume, bias field, noise; and an annotator's unsteady hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,19 +10,6 @@ from numpy.typing import NDArray
 from crac.data.sources.source import PHANTOM_NOTE
 from crac.errors import check_number
 from crac.files import write_text, writing
-
-__all__ = [
-    "Array",
-    "Pair",
-    "bias_field",
-    "ellipsoid",
-    "render",
-    "rician",
-    "smooth_noise",
-    "start",
-    "waver",
-    "write_volume",
-]
 
 Array = NDArray[np.float64]
 Pair = tuple[NDArray[np.int16], NDArray[np.uint8]]

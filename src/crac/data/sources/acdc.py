@@ -1,13 +1,9 @@
 """ACDC in its original layout: ``patientNNN/`` with ``Info.cfg``, two frames and their ``_gt``."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 from crac.data.sources.source import RawCase, Source, check_folder, data_set_name, volumes, wrong_layout
-
-__all__ = ["read_acdc"]
 
 CLASS_NAMES = ("background", "RV", "MYO", "LV")
 

@@ -4,14 +4,10 @@ The paper has four organs. FLARE22 labels thirteen, with the kidneys apart: they
 nine other organs background.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from crac.data.sources.nnunet import pair_files
 from crac.data.sources.source import Source, check_folder, data_set_name, wrong_layout
-
-__all__ = ["read_flare"]
 
 CLASS_NAMES = ("background", "liver", "kidney", "spleen", "pancreas")
 FLARE21 = {index: index for index in range(5)}

@@ -1,7 +1,5 @@
 """nnU-Net v2's raw layout and the Medical Segmentation Decathlon's: both have ``dataset.json``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +7,6 @@ from crac.data.nifti import ENDINGS, stem
 from crac.data.sources.source import RawCase, Source, case_name, check_folder, volumes, wrong_layout
 from crac.errors import InputError
 from crac.files import read_json
-
-__all__ = ["pair_files", "read_nnunet"]
 
 
 def read_nnunet(folder: Path) -> Source:

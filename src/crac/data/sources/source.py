@@ -1,7 +1,5 @@
 """What every reader returns, and how they tell one layout from another."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,17 +7,6 @@ from pathlib import Path
 
 from crac.data.nifti import ENDINGS, stem
 from crac.errors import InputError
-
-__all__ = [
-    "PHANTOM_NOTE",
-    "RawCase",
-    "Source",
-    "case_name",
-    "check_folder",
-    "data_set_name",
-    "volumes",
-    "wrong_layout",
-]
 
 PHANTOM_NOTE = "PHANTOM.txt"
 """File that marks a folder of made-up patients, so that they are never reported as real ones."""

@@ -3,8 +3,6 @@
 :mod:`~crac.integrations.nnunet.trainer` holds them and needs ``nnunetv2``; nothing else here does.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 __all__ = ["TRAINERS", "trainers_folder"]

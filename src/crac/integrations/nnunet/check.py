@@ -1,7 +1,5 @@
 """Whether nnU-Net and the trainers find each other."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import importlib.metadata
@@ -12,8 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crac.integrations.nnunet import TRAINERS, trainers_folder
-
-__all__ = ["FOLDERS", "problems"]
 
 VARIABLE = "nnUNet_extTrainer"
 FOLDERS = ("nnUNet_raw", "nnUNet_preprocessed", "nnUNet_results")

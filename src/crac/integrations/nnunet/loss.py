@@ -1,15 +1,11 @@
 """nnU-Net's own loss with a calibration method beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from crac.losses.base import SegmentationLoss
-
-__all__ = ["CalibratedLoss", "Fit"]
 
 Output = Tensor | Sequence[Tensor]
 

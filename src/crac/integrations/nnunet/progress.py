@@ -1,7 +1,5 @@
 """One more panel under nnU-Net's ``progress.png``."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,8 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from crac.files import replacing
-
-__all__ = ["add_panel"]
 
 DPI = 100
 LONGEST_LEGEND = 24

@@ -18,8 +18,6 @@ require("nnunetv2")
 from nnunetv2.training.loss.deep_supervision import DeepSupervisionWrapper  # noqa: E402
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer  # noqa: E402
 
-__all__ = ["nnUNetTrainerCE", "nnUNetTrainerCRaC", "nnUNetTrainerMbLS", "nnUNetTrainerNACL", "nnUNetTrainerSVLS"]
-
 
 class _CalibratedTrainer(nnUNetTrainer):  # type: ignore[misc]
     """nnU-Net's trainer with a method of ``crac`` in its loss.
