@@ -304,7 +304,7 @@ def test_runs_need_neither_pictures_nor_tables(tiny: Any, tmp_path: Path) -> Non
         (["paper_acdc", "--out", "x"], "data set acdc: .* is not a prepared store.*--data acdc=STORE"),
         (["paper_acdc", "--data", "acdd=x", "--out", "x"], "data must be one of acdc; got 'acdd'"),
         (["paper_acdc", "--data", "acdc", "--out", "x"], "--data must be NAME=STORE; got 'acdc'"),
-        (["phantom_smoke", "--out", "x", "--jobs", "0"], "jobs must be a whole number of at least 1; got 0"),
+        (["phantom_smoke", "--out", "x", "--jobs", "0"], "jobs must be at least 1; got 0"),
         (["--render", "nowhere", "--out", "x"], "nowhere: no such folder of results"),
     ],
 )
