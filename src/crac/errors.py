@@ -89,11 +89,9 @@ def check_number(
 
 def checked(model: type[Model], content: object, subject: str, known: Iterable[str] = ()) -> Model:
     """Return the record of a pydantic model that ``content`` describes, or raise what :func:`invalid` says."""
-    from pydantic import ValidationError
-
     try:
         return model.model_validate(content)
-    except ValidationError as error:
+    except require("pydantic").ValidationError as error:
         raise invalid(subject, error, known) from error
     except (OverflowError, RecursionError) as error:  # numbers and nesting that no computer can follow
         raise InputError(f"{subject}: {error}") from error
