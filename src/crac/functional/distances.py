@@ -39,11 +39,10 @@ def within(mask: Tensor, dims: int, distance: float, spacing: Sequence[float] | 
     """
     sides = (1.0,) * dims if spacing is None else tuple(spacing)
     if mask.device.type == "cpu" and mask.numel():
-        box = _box(mask, dims, [int(distance / side) for side in sides])
-        if box is None:
-            return torch.zeros_like(mask)
         out = torch.zeros_like(mask)
-        out[box] = _within(mask[box], dims, distance, sides)
+        box = _box(mask, dims, [int(distance / side) for side in sides])
+        if box is not None:
+            out[box] = _within(mask[box], dims, distance, sides)
         return out
     return _within(mask, dims, distance, sides)
 

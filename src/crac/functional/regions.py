@@ -17,10 +17,7 @@ def check_radii(radii: Sequence[int]) -> None:
 
 
 def region_map(
-    labels: Tensor,
-    border: Border = "replicate",
-    radii: Sequence[int] = (1,),
-    ignore_index: int | None = None,
+    labels: Tensor, border: Border = "replicate", radii: Sequence[int] = (1,), ignore_index: int | None = None
 ) -> Tensor:
     """Return the region of every pixel: 0 inside, the highest number on the boundary.
 

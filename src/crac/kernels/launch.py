@@ -1,6 +1,6 @@
 """From tensors and options to kernel launches."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from itertools import accumulate
@@ -88,10 +88,12 @@ def evaluate(
     """
     labels, ignored, totals = prepared
     strides = (logits.stride(), labels.stride(), None if gradient is None else gradient.stride())
-    programs = 0 if totals is None else totals.shape[1]
-    plan = _plan_loss(logits.shape, strides, setting.number_of_regions, setting.constants, ignored, programs, skip_unit)
-    partials = torch.empty(plan.programs, device=logits.device) if value else None
-    counter = _counter(logits) if value and plan.programs <= FEW_PROGRAMS else None
+    regions = 1 if setting.rho is None else len(setting.rho)
+    counted = 0 if totals is None else totals.shape[1]
+    plan = _plan_loss(logits.shape, strides, regions, setting.constants, ignored, counted, skip_unit)
+    programs = prod(plan.grid)
+    partials = torch.empty(programs, device=logits.device) if value else None
+    counter = _counter(logits) if value and programs <= FEW_PROGRAMS else None
     result = None if counter is None else torch.empty((), device=logits.device)
     tensors = (
         logits, labels, setting.regions, setting.rho, setting.lambda_, setting.scales, setting.class_weights, totals,
@@ -134,25 +136,14 @@ def _plan_loss(
     of_logits, of_labels, of_gradient = strides
     share = 1.0 if totals else 1.0 / (batch * prod(size))
     grid, options = _tiles(shape, regions, constants)
-    return Plan(
-        grid,
-        (
-            *_extent(size),
-            *_with_depth(of_logits, 2),
-            *_with_depth(of_labels, 1),
-            *((0, 0, 0, 0, 0) if of_gradient is None else _with_depth(of_gradient, 2)),
-            *(share, share * constants.weight / classes, constants.tolerance),
-            *(constants.rings or (0.0, 0.0, 0.0, 0.0)),
-            ignored,
-        ),
-        {
-            "FIT": constants.fit,
-            "SOFT": constants.rings is not None,
-            "SKIP_UNIT": skip_unit,
-            "TOTALS": totals,
-            **options,
-        },
+    numbers = (
+        *(*_extent(size), *_with_depth(of_logits, 2), *_with_depth(of_labels, 1)),
+        *((0, 0, 0, 0, 0) if of_gradient is None else _with_depth(of_gradient, 2)),
+        *(share, share * constants.weight / classes, constants.tolerance),
+        *(*(constants.rings or (0.0, 0.0, 0.0, 0.0)), ignored),
     )
+    own = {"FIT": constants.fit, "SOFT": constants.rings is not None, "SKIP_UNIT": skip_unit, "TOTALS": totals}
+    return Plan(grid, numbers, own | options)
 
 
 def sums(logits: Tensor, labels: Tensor, setting: Setting) -> tuple[Tensor, Tensor]:
@@ -160,7 +151,7 @@ def sums(logits: Tensor, labels: Tensor, setting: Setting) -> tuple[Tensor, Tens
     assert setting.rho is not None
     regions, classes = setting.rho.shape
     plan = _plan_sums(logits.shape, logits.stride(), labels.stride(), regions, setting.constants)
-    partials = torch.empty((plan.programs, 2 * regions * classes + regions), device=logits.device)
+    partials = torch.empty((prod(plan.grid), 2 * regions * classes + regions), device=logits.device)
     tensors = (logits, labels, setting.regions, setting.rho, setting.lambda_, setting.scales, partials)
     with _on(logits):
         start(fused_sums, plan, tensors)
@@ -209,10 +200,9 @@ def _tiles(shape: torch.Size, regions: int, constants: Setting) -> tuple[Grid, d
     return (-(-width // across) * -(-height // down), depth, batch), options
 
 
-def _extent(size: Iterable[int]) -> tuple[int, int, int]:
+def _extent(size: Sequence[int]) -> tuple[int, ...]:
     """Return depth, height and width; an image is a volume of depth 1."""
-    size = tuple(size)
-    return (1, *size) if len(size) == 2 else size  # type: ignore[return-value]
+    return (1, *size)[-3:]
 
 
 def _with_depth(strides: tuple[int, ...], leading: int) -> tuple[int, ...]:

@@ -47,8 +47,3 @@ class Setting(NamedTuple):
     def constants(self) -> Setting:
         """Return the setting without its tensors, which can be a key."""
         return Setting(None, None, None, None, None, None if self.rings is None else tuple(self.rings), *self[6:])
-
-    @property
-    def number_of_regions(self) -> int:
-        """Number of regions, ``R``; 1 without multipliers."""
-        return 1 if self.rho is None else len(self.rho)

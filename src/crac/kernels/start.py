@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 import torch
@@ -29,11 +28,6 @@ class Plan:
     numbers: tuple[int | float, ...]
     constants: dict[str, Any]
     compiled: dict[Any, tuple[Any, tuple[Any, ...]]] = field(default_factory=dict)
-
-    @property
-    def programs(self) -> int:
-        """Number of programs."""
-        return prod(self.grid)
 
 
 def current_stream(device: int) -> int:
@@ -75,16 +69,14 @@ def start(kernel: Any, plan: Plan, tensors: Sequence[Tensor | None]) -> None:
         run, rest = found
         try:
             run(*addresses, *plan.numbers, *rest, stream=current_stream(device))
+            _direct = True
+            return
         except Exception:
             if _direct:  # it has worked before: this error is about the launch itself
                 raise
             _direct = False
-            kernel[plan.grid](*tensors, *plan.numbers, **plan.constants)
-        else:
-            _direct = True
-        return
     compiled = kernel[plan.grid](*tensors, *plan.numbers, **plan.constants)
-    if compiled is not None:  # the interpreter compiles nothing
+    if found is None and compiled is not None:  # the interpreter compiles nothing
         try:
             constants = tuple(plan.constants[name] for name in kernel.arg_names[len(tensors) + len(plan.numbers) :])
             plan.compiled[key] = compiled[plan.grid], constants

@@ -1,7 +1,7 @@
 """What every loss shares: checked input, cross-entropy, an optional Dice term, hooks for what a method changes."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,14 @@ from crac.functional.patches import check_integers, one_hot
 from crac.losses.multipliers import FixedPrecision, Multipliers
 
 ClassWeights = Sequence[float] | Tensor | None
+
+
+class Common(TypedDict, total=False):
+    """The keywords of every loss; :class:`SegmentationLoss` says what they mean."""
+
+    ignore_index: int | None
+    class_weights: ClassWeights
+    dice_weight: float
 
 
 def check_batch(logits: Tensor, labels: Tensor, num_classes: int, ignore_index: int | None = None) -> Tensor:
@@ -57,12 +65,7 @@ def widen(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def masked_mean(values: Tensor, valid: Tensor | None) -> Tensor:
-    """Return the mean over the valid pixels (and classes, where ``values`` has them); 0 where no pixel is valid.
-
-    Args:
-        values: ``(B, *S)`` or ``(B, K, *S)``.
-        valid: Boolean ``(B, *S)``, or ``None`` for every pixel.
-    """
+    """Return the mean of values ``(B, *S)`` or ``(B, K, *S)`` over the valid pixels; 0 where no pixel is valid."""
     if valid is None:
         return values.mean()
     classes = values.numel() // max(valid.numel(), 1)
@@ -156,13 +159,9 @@ class SegmentationLoss(FixedPrecision):
         return sum(terms[1:], terms[0])
 
     def setting(self, logits: Tensor, labels: Tensor, fit: bool = True, penalty: bool = True) -> kernels.Setting | None:
-        """Describe these terms of a checked batch to the fused kernel; ``None`` leaves them to the hooks.
+        """Describe the fitting term, the ``penalty`` or both to the fused kernel; ``None`` leaves them to the hooks.
 
-        Args:
-            logits: ``(B, K, *S)`` as given.
-            labels: ``(B, *S)`` in the dtype given.
-            fit: Whether the kernel is to compute the fitting term.
-            penalty: Whether it is to compute the penalty.
+        The batch is checked, its dtypes are those given.
         """
         return None
 

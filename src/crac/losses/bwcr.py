@@ -1,12 +1,14 @@
 """``bwcr``: boundary-weighted logit consistency."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from crac.errors import InputError, check_number
 from crac.functional.distances import boundary_weights
 from crac.functional.patches import check_labels, one_hot
-from crac.losses.base import ClassWeights, SegmentationLoss, check_batch, masked_mean, widen
+from crac.losses.base import Common, SegmentationLoss, check_batch, masked_mean, widen
 
 
 class BWCRLoss(SegmentationLoss):
@@ -17,31 +19,20 @@ class BWCRLoss(SegmentationLoss):
     cross-entropy.
 
     Args:
-        num_classes: ``K``, the background included.
         reach: Distance from the boundary, in pixels, at which the weight has fallen to ``smallest``.
         largest: Weight added at the boundary.
         smallest: Weight everywhere.
-        ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
+        num_classes, ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
     """
 
     def __init__(
-        self,
-        num_classes: int,
-        reach: int = 10,
-        largest: float = 1.0,
-        smallest: float = 0.01,
-        *,
-        ignore_index: int | None = None,
-        class_weights: ClassWeights = None,
-        dice_weight: float = 0.0,
+        self, num_classes: int, reach: int = 10, largest: float = 1.0, smallest: float = 0.01, **common: Unpack[Common]
     ) -> None:
-        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
+        super().__init__(num_classes, **common)
         check_number("reach", reach, least=1, whole=True)
         check_number("largest", largest)
         check_number("smallest", smallest)
-        self.reach = reach
-        self.largest = largest
-        self.smallest = smallest
+        self.reach, self.largest, self.smallest = reach, largest, smallest
 
     def forward(
         self, logits: Tensor, labels: Tensor, other: Tensor | None = None, mask: Tensor | None = None
@@ -60,9 +51,8 @@ class BWCRLoss(SegmentationLoss):
     def weights(self, labels: Tensor) -> Tensor:
         """Return the weight of every pixel, ``(B, *S)``: the largest over the foreground classes."""
         dims = check_labels(labels)
-        return boundary_weights(
-            one_hot(labels, self.num_classes, self.ignore_index)[:, 1:], dims, self.reach, self.largest, self.smallest
-        ).amax(1)
+        masks = one_hot(labels, self.num_classes, self.ignore_index)[:, 1:]
+        return boundary_weights(masks, dims, self.reach, self.largest, self.smallest).amax(1)
 
     def consistency(self, logits: Tensor, other: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the weighted mean squared difference of two aligned logit maps, over the pixels of ``mask``."""
@@ -72,9 +62,8 @@ class BWCRLoss(SegmentationLoss):
         valid = self.valid(labels)
         if mask is not None:
             if mask.dtype != torch.bool or mask.shape != labels.shape:
-                raise InputError(
-                    f"mask must be boolean of shape {tuple(labels.shape)}; got {mask.dtype} of {tuple(mask.shape)}"
-                )
+                given = f"{mask.dtype} of {tuple(mask.shape)}"
+                raise InputError(f"mask must be boolean of shape {tuple(labels.shape)}; got {given}")
             valid = mask if valid is None else mask & valid
         difference = (logits - other.to(logits.dtype)) ** 2
         return masked_mean(difference * self.weights(labels).unsqueeze(1), valid)

@@ -1,7 +1,7 @@
 """``crac``: class and region-adaptive constraints, the method of this package."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from crac.functional.patches import Border, check_border, narrow, patch_radius
 from crac.functional.penalty import PENALTIES
 from crac.functional.priors import neighbourhood_counts, neighbourhood_proportions
 from crac.functional.regions import check_radii, region_map
-from crac.losses.base import ClassWeights, SegmentationLoss, check_batch, masked_mean, widen
+from crac.losses.base import Common, SegmentationLoss, check_batch, masked_mean, widen
 from crac.losses.multipliers import Average, Multipliers
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -32,7 +32,6 @@ class CRaCLoss(SegmentationLoss):
     validation set (Murugesan et al., MICCAI 2024).
 
     Args:
-        num_classes: ``K``, the background included.
         preset: ``"released"`` or ``"paper"``: where the next four arguments come from if not given.
         inner_scale: Scale of the target inside organs.
         outer_scale: Scale of the target on boundaries; a sequence gives each of several ``radii`` its own.
@@ -47,7 +46,7 @@ class CRaCLoss(SegmentationLoss):
         lambda_, lambda_min, lambda_max: Start and bounds of the multipliers.
         rho, rho_min, rho_max: Start and bounds of the penalty weights.
         gamma, mu, rho_every: Growth of ``rho``, see :class:`~crac.losses.multipliers.Multipliers`.
-        ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
+        num_classes, ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
 
     Example:
         >>> loss = CRaCLoss(num_classes=4)
@@ -84,11 +83,9 @@ class CRaCLoss(SegmentationLoss):
         gamma: float = 1.2,
         mu: float = 0.9,
         rho_every: int = 10,
-        ignore_index: int | None = None,
-        class_weights: ClassWeights = None,
-        dice_weight: float = 0.0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
+        super().__init__(num_classes, **common)
         if preset not in PRESETS:
             raise one_of("preset", preset, PRESETS)
         given = {"inner_scale": inner_scale, "outer_scale": outer_scale, "border": border, "average": average}
@@ -101,6 +98,7 @@ class CRaCLoss(SegmentationLoss):
         radii = (max(self.radius, 1),) if radii is None else radii
         check_radii(radii)
         self.radii = tuple(radii)
+        self.regions = len(self.radii) + 1
         self.tolerance = tolerance
         if penalty not in PENALTIES:
             raise one_of("penalty", penalty, PENALTIES)
@@ -133,11 +131,6 @@ class CRaCLoss(SegmentationLoss):
     def steps(self) -> Tensor:
         """Number of outer steps taken."""
         return self.multipliers.steps
-
-    @property
-    def regions(self) -> int:
-        """Number of regions, ``R``."""
-        return len(self.radii) + 1
 
     def setting(self, logits: Tensor, labels: Tensor, fit: bool = True, penalty: bool = True) -> kernels.Setting | None:
         """Describe cross-entropy, penalty or both to the kernel, which knows every penalty and any regions."""
@@ -185,7 +178,7 @@ class CRaCLoss(SegmentationLoss):
         labels, ignored = narrow(labels, self.num_classes, self.ignore_index)
         region = region_map(labels, self.border, self.radii, ignored)
         # Blending with 0 and 1 is several times faster than `where`.
-        masks = [mask.float() for mask in self._masks(region)]
+        masks = [(region == number).float() for number in range(1, self.regions)]
         counts, size = neighbourhood_counts(labels, self.num_classes, self.border, self.kernel_size, ignored)
 
         def at(rows: Tensor) -> Tensor:
@@ -239,13 +232,13 @@ class CRaCLoss(SegmentationLoss):
 
     def _multipliers_at(self, region: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``rho`` and ``lambda_`` of each pixel's region, broadcastable to ``(B, K, *S)``."""
-        masks = self._masks(region.unsqueeze(1))
         shape = (self.regions, 1, -1, *[1] * (like.ndim - 2))
-        return _at(masks, self.rho.to(like.dtype).view(shape)), _at(masks, self.lambda_.to(like.dtype).view(shape))
-
-    def _masks(self, region: Tensor) -> list[Tensor]:
-        """Return which pixels are in which region, the first left out."""
-        return [region == number for number in range(1, self.regions)]
+        rhos, lambdas = self.rho.to(like.dtype).view(shape), self.lambda_.to(like.dtype).view(shape)
+        rho, lambda_ = rhos[0], lambdas[0]
+        for number in range(1, self.regions):
+            here = (region == number).unsqueeze(1)
+            rho, lambda_ = torch.where(here, rhos[number], rho), torch.where(here, lambdas[number], lambda_)
+        return rho, lambda_
 
     def extra_repr(self) -> str:
         """Return what ``print(loss)`` shows."""
@@ -262,11 +255,3 @@ def _check_scales(inner: Any, outer: Any, radii: int) -> list[float]:
     if len(scales) != radii:
         raise InputError(f"outer_scale must be one number or one per radius, {radii}; got {outer!r}")
     return [float(inner), *map(float, scales)]
-
-
-def _at(masks: list[Tensor], rows: Tensor) -> Tensor:
-    """Return one of ``rows`` for each pixel: the first, unless a mask says another."""
-    at = rows[0]
-    for mask, row in zip(masks, rows[1:], strict=True):
-        at = torch.where(mask, row, at)
-    return at

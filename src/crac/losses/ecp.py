@@ -1,30 +1,23 @@
 """``ecp``: explicit confidence penalty."""
 
+from typing import Unpack
+
 from torch import Tensor
 
 from crac.errors import check_number
-from crac.losses.base import ClassWeights, SegmentationLoss, masked_mean
+from crac.losses.base import Common, SegmentationLoss, masked_mean
 
 
 class ECPLoss(SegmentationLoss):
     """Cross-entropy minus ``alpha`` times the mean of ``-s log s`` (Pereyra et al., ICLR workshop 2017).
 
     Args:
-        num_classes: ``K``, the background included.
         alpha: Weight of the entropy, averaged over pixels and classes.
-        ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
+        num_classes, ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        alpha: float = 0.1,
-        *,
-        ignore_index: int | None = None,
-        class_weights: ClassWeights = None,
-        dice_weight: float = 0.0,
-    ) -> None:
-        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
+    def __init__(self, num_classes: int, alpha: float = 0.1, **common: Unpack[Common]) -> None:
+        super().__init__(num_classes, **common)
         check_number("alpha", alpha)
         self.alpha = alpha
 

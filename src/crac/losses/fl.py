@@ -1,31 +1,24 @@
 """``fl``: focal loss."""
 
+from typing import Unpack
+
 from torch import Tensor
 
 from crac.errors import check_number
-from crac.losses.base import ClassWeights, SegmentationLoss, masked_mean
+from crac.losses.base import Common, SegmentationLoss, masked_mean
 
 
 class FLLoss(SegmentationLoss):
     """Mean of ``-(1 - s_y)^gamma log s_y``: easy pixels weigh little (Lin et al., ICCV 2017).
 
     Args:
-        num_classes: ``K``, the background included.
         gamma: Focusing exponent, at least 0; 0 is the cross-entropy.
         class_weights: ``K`` weights that multiply the pixels' terms.
-        ignore_index, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
+        num_classes, ignore_index, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        gamma: float = 3.0,
-        *,
-        ignore_index: int | None = None,
-        class_weights: ClassWeights = None,
-        dice_weight: float = 0.0,
-    ) -> None:
-        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
+    def __init__(self, num_classes: int, gamma: float = 3.0, **common: Unpack[Common]) -> None:
+        super().__init__(num_classes, **common)
         check_number("gamma", gamma, least=0)
         self.gamma = gamma
 

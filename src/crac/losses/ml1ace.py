@@ -1,11 +1,13 @@
 """``ml1ace``: cross-entropy plus the marginal L1 average calibration error."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from crac.errors import check_number
 from crac.functional.patches import one_hot
-from crac.losses.base import ClassWeights, SegmentationLoss
+from crac.losses.base import Common, SegmentationLoss
 
 COPIES = 64
 """Every bin is kept this many times, so that neighbouring pixels of a GPU do not wait to add to the same one."""
@@ -19,39 +21,23 @@ class ML1ACELoss(SegmentationLoss):
     that hold a pixel, then over classes and images. Which bin a pixel falls into carries no gradient (hard binning).
 
     Args:
-        num_classes: ``K``, the background included.
         alpha: Weight of the calibration error.
         bins: Number of bins.
-        ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
+        num_classes, ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        alpha: float = 1.0,
-        bins: int = 20,
-        *,
-        ignore_index: int | None = None,
-        class_weights: ClassWeights = None,
-        dice_weight: float = 0.0,
-    ) -> None:
-        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
+    def __init__(self, num_classes: int, alpha: float = 1.0, bins: int = 20, **common: Unpack[Common]) -> None:
+        super().__init__(num_classes, **common)
         check_number("alpha", alpha, least=0)
         check_number("bins", bins, least=1, whole=True)
-        self.alpha = alpha
-        self.bins = bins
+        self.alpha, self.bins = alpha, bins
 
     def penalty_term(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the weighted calibration error."""
         return self.alpha * self.error(logits.softmax(1), labels).mean()
 
     def error(self, probabilities: Tensor, labels: Tensor) -> Tensor:
-        """Return the average calibration error of each image and class, ``(B, K)``.
-
-        Args:
-            probabilities: ``(B, K, *S)``.
-            labels: ``(B, *S)``.
-        """
+        """Return the error of each image and class, ``(B, K)``, of probabilities ``(B, K, *S)`` and their labels."""
         flat = probabilities.flatten(2)
         excess = flat - one_hot(labels, self.num_classes, self.ignore_index).flatten(2).to(flat.dtype)
         count = torch.ones_like(flat)

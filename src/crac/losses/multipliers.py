@@ -84,12 +84,8 @@ class Multipliers(FixedPrecision):
         check_number("gamma", gamma, least=1)
         check_number("mu", mu, above=0)
         check_number("rho_every", rho_every, least=1, whole=True)
-        self.average = average
-        self.lambda_bounds = (lambda_min, lambda_max)
-        self.rho_bounds = (rho_min, rho_max)
-        self.gamma = gamma
-        self.mu = mu
-        self.rho_every = rho_every
+        self.average, self.gamma, self.mu, self.rho_every = average, gamma, mu, rho_every
+        self.lambda_bounds, self.rho_bounds = (lambda_min, lambda_max), (rho_min, rho_max)
         shape = (regions, num_classes)
         self.register_buffer("lambda_", torch.full(shape, float(lambda_)))
         self.register_buffer("rho", torch.full(shape, float(rho)))

@@ -1,12 +1,14 @@
 """``nacl``: neighbour-aware calibration."""
 
+from typing import Unpack
+
 from torch import Tensor
 
 from crac import kernels
 from crac.errors import check_number
 from crac.functional.patches import Border, check_border, patch_radius
 from crac.functional.priors import neighbourhood_proportions
-from crac.losses.base import ClassWeights, SegmentationLoss, masked_mean
+from crac.losses.base import Common, SegmentationLoss, masked_mean
 
 
 class NACLLoss(SegmentationLoss):
@@ -15,11 +17,10 @@ class NACLLoss(SegmentationLoss):
     CRaC with one fixed weight for every class and region (Murugesan et al., MedIA 2025).
 
     Args:
-        num_classes: ``K``, the background included.
         alpha: Weight of the penalty.
         border: What lies outside the image: ``"replicate"`` or ``"background"`` (as released).
         kernel_size: Side of the patch, odd.
-        ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
+        num_classes, ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
     """
 
     def __init__(
@@ -28,12 +29,9 @@ class NACLLoss(SegmentationLoss):
         alpha: float = 0.1,
         border: Border = "replicate",
         kernel_size: int = 3,
-        *,
-        ignore_index: int | None = None,
-        class_weights: ClassWeights = None,
-        dice_weight: float = 0.0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
+        super().__init__(num_classes, **common)
         check_number("alpha", alpha)
         self.alpha = alpha
         self.border = check_border(border)

@@ -1,13 +1,14 @@
 """``svls``: spatially varying label smoothing."""
 
 import math
+from typing import Unpack
 
 from torch import Tensor
 
 from crac import kernels
 from crac.errors import check_number
 from crac.functional.patches import one_hot, pad, patch_radius, weighted_patches
-from crac.losses.base import ClassWeights, SegmentationLoss, masked_mean
+from crac.losses.base import Common, SegmentationLoss, masked_mean
 
 
 class SVLSLoss(SegmentationLoss):
@@ -17,24 +18,14 @@ class SVLSLoss(SegmentationLoss):
     keeps half of the weight.
 
     Args:
-        num_classes: ``K``, the background included.
         sigma: Width of the Gaussian in pixels: 2 in the paper's tables, 1 in its authors' code.
         kernel_size: Side of the kernel, odd and at least 3.
         class_weights: ``K`` weights that multiply the classes' terms.
-        ignore_index, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
+        num_classes, ignore_index, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        sigma: float = 2.0,
-        kernel_size: int = 3,
-        *,
-        ignore_index: int | None = None,
-        class_weights: ClassWeights = None,
-        dice_weight: float = 0.0,
-    ) -> None:
-        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
+    def __init__(self, num_classes: int, sigma: float = 2.0, kernel_size: int = 3, **common: Unpack[Common]) -> None:
+        super().__init__(num_classes, **common)
         check_number("sigma", sigma, above=0)
         self.sigma = sigma
         self.radius = patch_radius(kernel_size, least=3)
