@@ -8,15 +8,10 @@ from torch import Tensor
 
 
 def squared_distance(mask: Tensor, dims: int, limit: int) -> Tensor:
-    """Squared distance from each pixel of a mask to the nearest pixel outside it, 0 outside.
+    """Return the squared distance from each pixel of a boolean mask to the nearest pixel outside it, 0 outside.
 
-    Exact up to ``limit``, and ``(limit + 1)^2`` beyond. The image's edge is no boundary. One axis at a time:
-    ``f(x) <- min over |d| <= limit of f(x + d) + d^2``.
-
-    Args:
-        mask: Boolean, any leading dimensions, then ``dims`` spatial ones.
-        dims: Number of spatial dimensions.
-        limit: Largest distance of interest, in pixels.
+    The last ``dims`` dimensions are spatial, and their edge is no boundary. Exact up to ``limit`` pixels, and
+    ``(limit + 1)^2`` beyond. One axis at a time: ``f(x) <- min over |d| <= limit of f(x + d) + d^2``.
     """
     far = (limit + 1) ** 2
     out = torch.where(mask, far, 0).to(torch.int32)
@@ -26,7 +21,7 @@ def squared_distance(mask: Tensor, dims: int, limit: int) -> Tensor:
 
 
 def within(mask: Tensor, dims: int, distance: float, spacing: Sequence[float] | None = None) -> Tensor:
-    """Pixels whose Euclidean distance to the nearest pixel of a mask is at most ``distance``.
+    """Return the pixels whose Euclidean distance to the nearest pixel of a mask is at most ``distance``.
 
     Args:
         mask: Boolean, any leading dimensions, then ``dims`` spatial ones.
@@ -80,7 +75,7 @@ def _lower_envelope(out: Tensor, dim: int, costs: Sequence[float], far: float) -
 
 
 def boundary_weights(masks: Tensor, dims: int, reach: int = 10, largest: float = 1.0, smallest: float = 0.01) -> Tensor:
-    """Weights that are large at the boundary of a mask and fall off linearly with the distance to it.
+    """Return weights that are large at the boundary of a mask and fall off linearly with the distance to it.
 
     The distance is counted in whole pixels: ``floor`` of it minus 1 inside, ``ceil`` of it outside. A mask that is
     nowhere two pixels deep counts as having no boundary.

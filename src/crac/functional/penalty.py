@@ -60,9 +60,5 @@ class Penalty(NamedTuple):
     derivative: Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-PENALTIES = {
-    "phr": Penalty(phr, phr_derivative),
-    "p2": Penalty(p2, p2_derivative),
-    "p3": Penalty(p3, p3_derivative),
-}
+PENALTIES = {"phr": Penalty(phr, phr_derivative), "p2": Penalty(p2, p2_derivative), "p3": Penalty(p3, p3_derivative)}
 """Name -> penalty, the choices of ``CRaCLoss(penalty=...)``."""

@@ -9,11 +9,12 @@ from crac.errors import InputError
 from crac.functional.patches import Border, check_labels, pad, running
 
 
-def check_radii(radii: Sequence[int]) -> None:
-    """Refuse radii that do not grow, or do not reach the next pixel."""
+def check_radii(radii: Sequence[int]) -> tuple[int, ...]:
+    """Return the radii, if they grow and reach the next pixel."""
     whole = isinstance(radii, Sequence) and all(isinstance(radius, int) for radius in radii)
     if not whole or not radii or min(radii) < 1 or list(radii) != sorted(set(radii)):
         raise InputError(f"radii must be growing whole numbers of at least 1; got {radii!r}")
+    return tuple(radii)
 
 
 def region_map(
@@ -36,11 +37,10 @@ def region_map(
         ``(B, *S)`` tensor of ``uint8``; ignored pixels are in region 0.
     """
     dims = check_labels(labels)
-    check_radii(radii)
     low, high = bounds(labels, ignore_index)
     valid = None if ignore_index is None else labels != ignore_index
     region = torch.zeros(labels.shape, dtype=torch.uint8, device=labels.device)
-    for radius in radii:
+    for radius in check_radii(radii):
         padded = pad(low, dims, radius, border)
         found = mixed(padded, padded if high is low else pad(high, dims, radius, border), dims, radius)
         region += found if valid is None else found & valid

@@ -32,15 +32,12 @@ def as_labels(target: Tensor, logits: Tensor, ignore_index: int | None = None) -
     look = target.device.type == "cpu"
     if target.ndim == logits.ndim and target.shape[1] == logits.shape[1]:
         members = target.sum(1)
-        labels = torch.where(members == 1, target.argmax(1), -1 if ignore_index is None else ignore_index)
         if look:
             hard = ((target == 0) | (target == 1)).all() and members.max() <= 1
             if not hard or (ignore_index is None and members.min() < 1):
-                raise InputError(
-                    f"target of shape {tuple(target.shape)} must be one-hot: a single 1 among the "
-                    f"{logits.shape[1]} channels of each pixel, 0 elsewhere"
-                )
-        return labels
+                wanted = f"a single 1 among the {logits.shape[1]} channels of each pixel, 0 elsewhere"
+                raise InputError(f"target of shape {tuple(target.shape)} must be one-hot: {wanted}")
+        return torch.where(members == 1, target.argmax(1), -1 if ignore_index is None else ignore_index)
     if target.ndim == logits.ndim and target.shape[1] == 1:
         target = target.squeeze(1)
     if look and target.is_floating_point() and (target != target.round()).any():
@@ -132,14 +129,11 @@ class MultiplierHandler:
         from monai.engines import IterationEvents
 
         engine.add_event_handler(IterationEvents.FORWARD_COMPLETED, self._observe)
-        engine.add_event_handler(Events.EPOCH_COMPLETED, self._update)
+        engine.add_event_handler(Events.EPOCH_COMPLETED, lambda _: self.loss.update_multipliers())
 
     def _observe(self, engine: Any) -> None:
         output = engine.state.output
         self.loss.observe(output[CommonKeys.PRED], output[CommonKeys.LABEL])
-
-    def _update(self, _: Any) -> None:
-        self.loss.update_multipliers()
 
 
 class CalibrationMetric(CumulativeIterationMetric):  # type: ignore[misc]
@@ -172,9 +166,7 @@ class CalibrationMetric(CumulativeIterationMetric):  # type: ignore[misc]
             raise one_of("reduction", reduction, ("pooled", "mean"))
         self.options = {"num_classes": num_classes} | options
         self.meter = CalibrationMeter(**self.options)
-        self.metric = metric
-        self.softmax = softmax
-        self.reduction = reduction
+        self.metric, self.softmax, self.reduction = metric, softmax, reduction
         super().__init__()
 
     def reset(self) -> None:
@@ -189,10 +181,8 @@ class CalibrationMetric(CumulativeIterationMetric):  # type: ignore[misc]
         for item in range(len(scores)):
             meter = CalibrationMeter(**self.options)
             image, target = scores[item : item + 1], labels[item : item + 1]
-            if self.softmax:
-                meter.update(logits=image, labels=target)
-            else:
-                meter.update(probabilities=image, labels=target)
+            logits, probabilities = (image, None) if self.softmax else (None, image)
+            meter.update(logits=logits, probabilities=probabilities, labels=target)
             values.append(getattr(meter.compute(), self.metric))
             self.meter.merge(meter)
         # On the device of the scores, where MONAI gathers over ranks.

@@ -16,8 +16,7 @@ SMALL = 1 << 22
 def fused(logits: Tensor, labels: Tensor, setting: Setting) -> Tensor:
     """See :func:`crac.kernels.fused_loss`."""
     if torch.compiler.is_compiling():
-        compiled: Tensor = fused_value(logits, labels, *setting)
-        return compiled
+        return fused_value(logits, labels, *setting)  # type: ignore[no-any-return]
     if torch.is_grad_enabled() and logits.requires_grad:
         return FusedLoss.apply(logits, labels, setting)  # type: ignore[no-any-return, no-untyped-call]
     return _value(logits, labels, setting)

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from itertools import accumulate
 from math import ceil, prod
-from operator import mul
 from typing import Any, NamedTuple
 
 import torch
@@ -59,7 +57,7 @@ def prepare_labels(labels: Tensor, classes: int, setting: Setting) -> PreparedLa
 def _plan_count(
     shape: torch.Size, strides: tuple[int, ...], classes: int, ignored: int, ignore: bool, programs: int
 ) -> Plan:
-    contiguous = list(strides) == list(accumulate(reversed(shape[1:]), mul, initial=1))[::-1]
+    contiguous = torch.empty_strided(shape, strides, device="meta").is_contiguous()
     constants = {"K": classes, "IGNORE": ignore, "CONTIGUOUS": contiguous, "PROGRAMS": programs, "BLOCK": COUNT_BLOCK}
     numbers = (prod(shape), *_extent(shape[1:]), *_with_depth(strides, 1), ignored)
     return Plan((programs, 1, 1), numbers, constants)
@@ -75,23 +73,17 @@ def evaluate(
     upstream: Tensor | None = None,
     skip_unit: bool = False,
 ) -> Tensor | None:
-    """Launch the fused loss; returns its value if that is wanted.
+    """Launch the fused loss; return it if ``value`` is wanted, and write its gradient into ``gradient`` if given.
 
-    Args:
-        logits: ``(B, K, *S)``.
-        prepared: From :func:`prepare_labels`.
-        setting: Which loss.
-        value: Whether to return the loss.
-        gradient: Where the gradient goes, in the shape of ``logits``; ``None`` for no gradient.
-        upstream: Scalar that multiplies the gradient, ``None`` for 1.
-        skip_unit: ``gradient`` holds the gradient for 1 already; write another only if ``upstream`` is not 1.
+    ``upstream`` is a scalar that multiplies the gradient, ``None`` for 1. With ``skip_unit``, ``gradient`` holds the
+    gradient for 1 already, and is written only if ``upstream`` has another value.
     """
     labels, ignored, totals = prepared
     strides = (logits.stride(), labels.stride(), None if gradient is None else gradient.stride())
     regions = 1 if setting.rho is None else len(setting.rho)
     counted = 0 if totals is None else totals.shape[1]
     plan = _plan_loss(logits.shape, strides, regions, setting.constants, ignored, counted, skip_unit)
-    programs = prod(plan.grid)
+    programs = prod(plan.grid) if value else 0
     partials = torch.empty(programs, device=logits.device) if value else None
     counter = _counter(logits) if value and programs <= FEW_PROGRAMS else None
     result = None if counter is None else torch.empty((), device=logits.device)
@@ -137,10 +129,13 @@ def _plan_loss(
     share = 1.0 if totals else 1.0 / (batch * prod(size))
     grid, options = _tiles(shape, regions, constants)
     numbers = (
-        *(*_extent(size), *_with_depth(of_logits, 2), *_with_depth(of_labels, 1)),
+        *_extent(size),
+        *_with_depth(of_logits, 2),
+        *_with_depth(of_labels, 1),
         *((0, 0, 0, 0, 0) if of_gradient is None else _with_depth(of_gradient, 2)),
         *(share, share * constants.weight / classes, constants.tolerance),
-        *(*(constants.rings or (0.0, 0.0, 0.0, 0.0)), ignored),
+        *(constants.rings or (0.0, 0.0, 0.0, 0.0)),
+        ignored,
     )
     own = {"FIT": constants.fit, "SOFT": constants.rings is not None, "SKIP_UNIT": skip_unit, "TOTALS": totals}
     return Plan(grid, numbers, own | options)

@@ -1,7 +1,5 @@
 """Which loss a kernel computes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -44,6 +42,6 @@ class Setting(NamedTuple):
     ignore_index: int | None = None
 
     @property
-    def constants(self) -> Setting:
+    def constants(self) -> "Setting":
         """Return the setting without its tensors, which can be a key."""
         return Setting(None, None, None, None, None, None if self.rings is None else tuple(self.rings), *self[6:])

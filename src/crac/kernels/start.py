@@ -46,10 +46,7 @@ def start(kernel: Any, plan: Plan, tensors: Sequence[Tensor | None]) -> None:
     plan and on the tensors' dtypes and alignments alone. The launcher that is called instead is private to Triton:
     where a version of it has another one, every launch goes through the look-up.
 
-    Args:
-        kernel: A jitted function of the tensors, the plan's numbers and its constants.
-        plan: From which shape and setting the rest follows.
-        tensors: The leading arguments, the first not ``None``.
+    The arguments of the kernel are the tensors, the first not ``None``, then the plan's numbers and its constants.
     """
     global _direct
     if _direct is False:

@@ -65,7 +65,7 @@ def widen(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def masked_mean(values: Tensor, valid: Tensor | None) -> Tensor:
-    """Return the mean of values ``(B, *S)`` or ``(B, K, *S)`` over the valid pixels; 0 where no pixel is valid."""
+    """Return the mean of ``(B, *S)`` or ``(B, K, *S)`` over the valid pixels, ``None`` for all; 0 if none is valid."""
     if valid is None:
         return values.mean()
     classes = values.numel() // max(valid.numel(), 1)
@@ -116,9 +116,7 @@ class SegmentationLoss(FixedPrecision):
         check_number("dice_weight", dice_weight, least=0)
         if ignore_index is not None:
             check_number("ignore_index", ignore_index, whole=True)
-        self.num_classes = num_classes
-        self.ignore_index = ignore_index
-        self.dice_weight = dice_weight
+        self.num_classes, self.ignore_index, self.dice_weight = num_classes, ignore_index, dice_weight
         self.multipliers: Multipliers | None = None
         self.register_buffer("class_weights", _check_weights(class_weights, num_classes), persistent=False)
         kernels.load()
@@ -159,9 +157,9 @@ class SegmentationLoss(FixedPrecision):
         return sum(terms[1:], terms[0])
 
     def setting(self, logits: Tensor, labels: Tensor, fit: bool = True, penalty: bool = True) -> kernels.Setting | None:
-        """Describe the fitting term, the ``penalty`` or both to the fused kernel; ``None`` leaves them to the hooks.
+        """Describe the terms that ``fit`` and ``penalty`` ask for to the fused kernel; ``None`` leaves them to the hooks.
 
-        The batch is checked, its dtypes are those given.
+        The batch is checked, and in the dtypes given.
         """
         return None
 

@@ -95,9 +95,7 @@ class CRaCLoss(SegmentationLoss):
         self.border = check_border(chosen["border"])
         self.kernel_size = kernel_size
         self.radius = patch_radius(kernel_size)
-        radii = (max(self.radius, 1),) if radii is None else radii
-        check_radii(radii)
-        self.radii = tuple(radii)
+        self.radii = check_radii((max(self.radius, 1),) if radii is None else radii)
         self.regions = len(self.radii) + 1
         self.tolerance = tolerance
         if penalty not in PENALTIES:

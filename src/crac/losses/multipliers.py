@@ -105,12 +105,7 @@ class Multipliers(FixedPrecision):
         return {kind: dict(zip(names, values.tolist(), strict=True)) for kind, values in both.items()}
 
     def accumulate(self, sums: Tensor, counts: Tensor) -> None:
-        """Add one validation batch.
-
-        Args:
-            sums: ``(2, R, K)``: over the pixels of each region, the constraint and the penalty's derivative.
-            counts: ``(R,)`` pixels of each region.
-        """
+        """Add the sums ``(2, R, K)`` of constraint and derivative over the pixels of each region, and their counts."""
         if sums.device.type == "cpu":
             _check_finite(sums)
         if self.observed is not None:

@@ -7,13 +7,7 @@ from pathlib import Path
 
 __all__ = ["TRAINERS", "trainers_folder"]
 
-TRAINERS = (
-    "nnUNetTrainerCRaC",
-    "nnUNetTrainerNACL",
-    "nnUNetTrainerSVLS",
-    "nnUNetTrainerMbLS",
-    "nnUNetTrainerCE",
-)
+TRAINERS = ("nnUNetTrainerCRaC", "nnUNetTrainerNACL", "nnUNetTrainerSVLS", "nnUNetTrainerMbLS", "nnUNetTrainerCE")
 """What ``nnUNetv2_train -tr`` accepts once ``nnUNet_extTrainer`` names :func:`trainers_folder`."""
 
 

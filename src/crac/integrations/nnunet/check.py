@@ -26,11 +26,11 @@ def problems() -> list[str]:
         elif not Path(folder).is_dir():
             found.append(f"{name}={folder} is not a folder; run: mkdir -p {folder}")
     listed = [Path(entry).resolve() for entry in os.environ.get(VARIABLE, "").split(os.pathsep) if entry]
-    if trainers_folder().resolve() not in listed:
+    there = trainers_folder().resolve() in listed
+    if not there:
         others = f"{os.pathsep}${VARIABLE}" if listed else ""
         found.append(f'{VARIABLE} lacks the trainers; run: export {VARIABLE}="$(crac nnunet path){others}"')
-        return found + _nnunet_problems(())
-    return found + _nnunet_problems(TRAINERS)
+    return found + _nnunet_problems(TRAINERS if there else ())
 
 
 def _nnunet_problems(trainers: Sequence[str]) -> list[str]:
@@ -47,14 +47,12 @@ def _nnunet_problems(trainers: Sequence[str]) -> list[str]:
             find = importlib.import_module("nnunetv2.utilities.find_objects").recursive_find_trainer_class_by_name
         except Exception as error:  # whatever its dependencies raise
             return [f"nnunetv2 {version} cannot be imported: {_first_line(error)}"]
-        found = []
         for name in trainers:
             try:
                 find(name)
             except Exception as error:
-                found.append(f"nnU-Net does not find {name}: {_first_line(error)}")
-                break  # one file holds them all
-    return found
+                return [f"nnU-Net does not find {name}: {_first_line(error)}"]  # one file holds them all
+    return []
 
 
 def _first_line(error: Exception) -> str:

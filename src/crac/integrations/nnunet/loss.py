@@ -24,9 +24,7 @@ class CalibratedLoss(nn.Module):
 
     def __init__(self, loss: nn.Module, calibration: SegmentationLoss, weight: float = 1.0) -> None:
         super().__init__()
-        self.loss = loss
-        self.calibration = calibration
-        self.weight = weight
+        self.loss, self.calibration, self.weight = loss, calibration, weight
 
     def forward(self, output: Output, target: Output) -> Tensor:
         """Return the loss of one batch.

@@ -1,7 +1,5 @@
 """nnU-Net trainers: its cross-entropy and Dice, our penalty, multipliers that survive ``--c``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -41,12 +39,8 @@ class _CalibratedTrainer(nnUNetTrainer):  # type: ignore[misc]
                 f"{self.plans_manager.dataset_name} are overlapping regions, which nnUNetTrainer can train"
             )
         loss = super()._build_loss()
-        calibration = build_loss(
-            self.method,
-            self.label_manager.num_segmentation_heads,
-            ignore_index=self.label_manager.ignore_label,
-            **self.options,
-        )
+        heads, ignored = self.label_manager.num_segmentation_heads, self.label_manager.ignore_label
+        calibration = build_loss(self.method, heads, ignore_index=ignored, **self.options)
         deep = isinstance(loss, DeepSupervisionWrapper)
         self._adapt(loss.loss if deep else loss, calibration)
         return CalibratedLoss(loss, calibration, loss.weight_factors[0] if deep else 1.0).to(self.device)
@@ -66,7 +60,9 @@ class _CalibratedTrainer(nnUNetTrainer):  # type: ignore[misc]
             for region, values in regions.items():
                 self.print_to_log_file(f"{name} {region}", [float(f"{value:.4g}") for value in values])
                 for label, value in zip(self._label_names(), values, strict=True):
-                    self._log(f"{name}/{region}/{label}", value)
+                    key = f"{name}/{region}/{label}"
+                    self.logger.get_checkpoint().setdefault(key, [])  # it only takes keys it has a list for
+                    self.logger.log(key, value, self.current_epoch)
 
     def on_epoch_end(self) -> None:
         super().on_epoch_end()
@@ -96,9 +92,8 @@ class _CalibratedTrainer(nnUNetTrainer):  # type: ignore[misc]
         super().load_checkpoint(filename_or_checkpoint)
         checkpoint = torch.load(filename_or_checkpoint, map_location=self.device, weights_only=False)
         if "crac" not in checkpoint:
-            raise InputError(
-                f"{filename_or_checkpoint} was not written by {type(self).__name__}: it has no multipliers"
-            )
+            name = type(self).__name__
+            raise InputError(f"{filename_or_checkpoint} was not written by {name}: it has no multipliers")
         self.loss.calibration.load_state_dict(checkpoint["crac"]["loss"])
 
     def _multipliers(self) -> dict[str, dict[str, list[float]]]:
@@ -109,11 +104,6 @@ class _CalibratedTrainer(nnUNetTrainer):  # type: ignore[misc]
     def _label_names(self) -> list[str]:
         labels = self.dataset_json["labels"]
         return sorted((name for name in labels if name != "ignore"), key=lambda name: int(labels[name]))
-
-    def _log(self, key: str, value: float) -> None:
-        # The local logger only takes keys it has a list for.
-        self.logger.get_checkpoint().setdefault(key, [])
-        self.logger.log(key, value, self.current_epoch)
 
 
 class nnUNetTrainerCRaC(_CalibratedTrainer):  # noqa: N801 (nnU-Net's way to name trainers)
