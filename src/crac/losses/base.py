@@ -157,7 +157,7 @@ class SegmentationLoss(FixedPrecision):
         return sum(terms[1:], terms[0])
 
     def setting(self, logits: Tensor, labels: Tensor, fit: bool = True, penalty: bool = True) -> kernels.Setting | None:
-        """Describe the terms that ``fit`` and ``penalty`` ask for to the fused kernel; ``None`` leaves them to the hooks.
+        """Describe to the fused kernel what ``fit`` and ``penalty`` ask for; ``None`` leaves it to the hooks.
 
         The batch is checked, and in the dtypes given.
         """
