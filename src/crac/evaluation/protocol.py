@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 from crac.errors import InputError, check_number, one_of
 from crac.metrics import CalibrationMeter
-from crac.metrics.calibration import MASKS, Mask
+from crac.metrics.masks import MASKS, Mask
 from crac.metrics.segmentation import Definition, Empty
 
 Regions = Literal["volume", "slice"]

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from crac.errors import InputError, check_number, one_of
-from crac.functional.distances import within
 from crac.functional.patches import check_integers
 from crac.metrics.cells import Cells
 from crac.metrics.counts import Counts, TopLabel, count_voxels
+from crac.metrics.masks import MASKS, Mask, select_voxels
 from crac.metrics.results import CalibrationResult, result
 from crac.metrics.slabs import cut
 
-Mask = Literal["label_foreground", "predicted_foreground", "union_foreground", "band", "all"]
-MASKS = get_args(Mask)
 Array = Tensor | NDArray[Any]
 # Up to this many voxels offered, masked or not, the confidences themselves are kept: ten megabytes.
 EXACT_VOXELS = 2**20
@@ -168,11 +165,8 @@ class CalibrationMeter:
         if state["arguments"] != self._arguments():
             raise InputError(f"the state is of a meter with {state['arguments']}; this one has {self._arguments()}")
         self._counts = None if state["counts"] is None else Counts(*(torch.tensor(part) for part in state["counts"]))
-        self._tops = (
-            None
-            if state["tops"] is None
-            else [TopLabel(*(torch.tensor(part) for part in top)) for top in state["tops"]]
-        )
+        tops = state["tops"]
+        self._tops = None if tops is None else [TopLabel(*(torch.tensor(part) for part in top)) for top in tops]
         self._offered = state["offered"]
 
     def _add(self, counted: Counts, tops: list[TopLabel] | None, offered: int) -> None:
@@ -209,26 +203,17 @@ class CalibrationMeter:
     ) -> Tensor | None:
         """Boolean ``(B, *S)`` of the voxels that count, None for all."""
         chosen = self.mask if mask is None else mask
-        keep: Tensor | None = None
-        if not isinstance(chosen, str):
-            chosen = _checked_mask(chosen).to(labels.device)
-            chosen = chosen.squeeze(1) if chosen.ndim == scores.ndim and chosen.shape[1] == 1 else chosen
-            try:
-                keep = chosen.expand(labels.shape)
-            except RuntimeError:
-                raise InputError(f"mask must broadcast to {tuple(labels.shape)}; got {tuple(chosen.shape)}") from None
-        elif chosen != "all":
-            if chosen != "predicted_foreground":
-                keep = labels != 0
-            if chosen != "label_foreground":
-                predicted = scores[:, 0] < scores[:, 1:].amax(1)
-                keep = predicted if keep is None else keep | predicted
-            if chosen == "band" and keep is not None:
-                keep = within(keep, labels.ndim - 1, self.band, _checked_spacing(spacing, labels.ndim - 1))
-        if self.ignore_index is None:
-            return keep
-        known = labels != self.ignore_index
-        return known if keep is None else keep & known
+        if isinstance(chosen, str):
+            return select_voxels(
+                chosen, scores, labels, band=self.band, spacing=spacing, ignore_index=self.ignore_index
+            )
+        chosen = _checked_mask(chosen).to(labels.device)
+        chosen = chosen.squeeze(1) if chosen.ndim == scores.ndim and chosen.shape[1] == 1 else chosen
+        try:
+            keep = chosen.expand(labels.shape)
+        except RuntimeError:
+            raise InputError(f"mask must broadcast to {tuple(labels.shape)}; got {tuple(chosen.shape)}") from None
+        return keep if self.ignore_index is None else keep & (labels != self.ignore_index)
 
     def _refuse_invalid(self, counted: Counts) -> None:
         # Every voxel counts once for class 0, and once as a hit of its label if that is a class.
@@ -248,9 +233,3 @@ def _checked_mask(mask: Array) -> Tensor:
     if mask.dtype != torch.bool:
         raise InputError(f"a mask tensor must be boolean; got dtype {mask.dtype}")
     return mask
-
-
-def _checked_spacing(spacing: Sequence[float] | None, dims: int) -> Sequence[float] | None:
-    if spacing is not None and (len(spacing) != dims or not all(0 < side < math.inf for side in spacing)):
-        raise InputError(f"spacing must be {dims} positive numbers, one per axis; got {tuple(spacing)!r}")
-    return spacing

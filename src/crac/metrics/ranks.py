@@ -51,11 +51,7 @@ def ranks(table: ArrayLike, higher_is_better: bool | Sequence[bool], ties: Ties 
 def friedman_rank(table: ArrayLike, higher_is_better: bool | Sequence[bool], ties: Ties = "min") -> Floats:
     """Return the mean rank of every method over all settings; lower is better.
 
-    Args:
-        table: ``(methods, settings)``: one column per metric and data set.
-        higher_is_better: For all columns, or for each.
-        ties: What equal values get: ``"min"``, the best of the ranks they share (the paper's), or their
-            ``"average"``.
+    The arguments are those of :func:`ranks`.
 
     Example:
         >>> friedman_rank([[0.9, 2.0], [0.8, 1.0]], higher_is_better=[True, False])

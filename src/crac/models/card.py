@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from crac.data import Recipe, Store
 from crac.data.recipe import Strict
-from crac.errors import InputError
+from crac.errors import InputError, checked
 from crac.networks import Framed, build_network
 
 
@@ -40,30 +38,15 @@ class ModelCard(Strict):
         cls, store: Store, backbone: str, width: int, dims: Literal[2, 3], patch_size: tuple[int, ...] | None
     ) -> ModelCard:
         """The card of a network trained on a store."""
-        manifest = store.manifest
         if patch_size is not None and len(patch_size) != dims:
             raise InputError(f"patch_size must be {dims} numbers where dims is {dims}; got {patch_size}")
-        return cls(
-            backbone=backbone,
-            width=width,
-            dims=dims,
-            patch_size=patch_size,
-            class_names=manifest.class_names,
-            channel_names=manifest.channel_names,
-            recipe=manifest.recipe,
-        )
+        of_data = {name: getattr(store.manifest, name) for name in ("class_names", "channel_names", "recipe")}
+        return cls(backbone=backbone, width=width, dims=dims, patch_size=patch_size, **of_data)
 
     @classmethod
     def read(cls, info: Mapping[str, Any], path: Path) -> ModelCard:
         """The card in a checkpoint's description."""
-        try:
-            return cls.model_validate(info["model"])
-        except KeyError as error:
-            raise InputError(f"{path} does not say what model it holds") from error
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, ("model", *first["loc"])))
-            raise InputError(f"{path} does not say what model it holds: {where}: {first['msg']}") from error
+        return checked(cls, info.get("model"), f"{path} does not say what model it holds")
 
     def build(self) -> Framed:
         """The network, with fresh weights."""

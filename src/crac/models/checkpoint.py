@@ -6,8 +6,9 @@ Weights and the JSON that explains them are one file, so that no moment exists a
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,29 +58,33 @@ class Checkpoint:
         Raises:
             InputError: The file is missing, damaged, or not a checkpoint of this package.
         """
-        if not path.is_file():
-            raise InputError(f"{path} is missing: no checkpoint was saved there")
-        try:
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-            raise InputError(f"{path} is damaged or not a safetensors file: {error}") from error
-        return cls(tensors, _info(path, metadata))
+        with _opened(path) as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            return cls(tensors, _info(path, file.metadata() or {}))
 
     @classmethod
     def read_info(cls, path: Path) -> dict[str, Any]:
         """The JSON alone."""
-        try:
-            with safe_open(path, framework="pt") as file:
-                return _info(path, file.metadata() or {})
-        except (SafetensorError, OSError) as error:
-            raise InputError(f"{path} is damaged or not a safetensors file: {error}") from error
+        with _opened(path) as file:
+            return _info(path, file.metadata() or {})
 
     def part(self, prefix: str) -> dict[str, Tensor]:
         """The tensors whose names begin with ``prefix.``, without it."""
         start = f"{prefix}."
         return {name.removeprefix(start): value for name, value in self.tensors.items() if name.startswith(start)}
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    if not path.is_file():
+        raise InputError(f"{path} is missing: no checkpoint was saved there")
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except InputError:
+        raise
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+        raise InputError(f"{path} is damaged or not a safetensors file: {error}") from error
 
 
 def _info(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:

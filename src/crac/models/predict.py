@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from crac.data import Volume, read_image, write
 from crac.data.nifti import ENDINGS, same_grid, stem
 from crac.errors import InputError, ProblemsError
-from crac.models.model import Model, Prediction
+from crac.files import writing
+from crac.models.model import Model
 from crac.progress import Track, silent
 
 CHANNEL = re.compile(r"(?P<name>.+)_(?P<number>\d{4})")
@@ -83,10 +84,8 @@ def predict_images(model: Model, images: Sequence[Image], out: Path, track: Trac
         ProblemsError: The images that could not be segmented, when all others are done.
     """
     made = not out.exists()
-    try:
+    with writing(out):
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{out} cannot be made: {error.strerror or error}") from error
     if folders := {path.parent.resolve() for image in images for path in image.files} & {out.resolve()}:
         raise InputError(
             f"--out must not be the folder of an input, {folders.pop()}: results would be taken for images"
@@ -95,7 +94,7 @@ def predict_images(model: Model, images: Sequence[Image], out: Path, track: Trac
     problems = []
     for image in track(images, "predicting", len(images)):
         try:
-            written += _predict_image(model, image, out)
+            written += _predict_image(model, image, out)  # in a function, to forget it before the next is read
         except InputError as error:
             problems.append(str(error))
     if problems:
@@ -104,13 +103,6 @@ def predict_images(model: Model, images: Sequence[Image], out: Path, track: Trac
                 out.rmdir()
         raise ProblemsError(f"{len(written) // 4} of {len(images)} images were segmented", problems)
     return written
-
-
-def _predict_image(model: Model, image: Image, out: Path) -> list[Path]:
-    """One image from file to files; all that it needed is forgotten before the next is read."""
-    volume = _read(image)
-    prediction = model.predict_volume(volume.array, volume.affine, str(image.files[0]))
-    return _write(prediction, out, image.name, volume)
 
 
 def _is_nifti(path: Path) -> bool:
@@ -133,7 +125,9 @@ def _read(image: Image) -> Volume:
     return Volume(np.concatenate([volume.array for volume in volumes]), volumes[0].affine, volumes[0].header)
 
 
-def _write(prediction: Prediction, out: Path, name: str, like: Volume) -> list[Path]:
+def _predict_image(model: Model, image: Image, out: Path) -> list[Path]:
+    like, name = _read(image), image.name
+    prediction = model.predict_volume(like.array, like.affine, str(image.files[0]))
     flat = len(like.header.get_data_shape()) == 2  # a single slice without a third axis stays one
     maps: dict[str, NDArray[Any]] = {
         "label": prediction.labels,

@@ -1,0 +1,54 @@
+"""Which voxels of a batch are measured."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from torch import Tensor
+
+from crac.errors import InputError, one_of
+from crac.functional.distances import within
+
+Mask = Literal["label_foreground", "predicted_foreground", "union_foreground", "band", "all"]
+MASKS = get_args(Mask)
+
+
+def select_voxels(
+    mask: Mask,
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    band: float = 5.0,
+    spacing: Sequence[float] | None = None,
+    ignore_index: int | None = None,
+    in_slices: bool = False,
+) -> Tensor | None:
+    """Boolean ``(B, *S)`` of the voxels that count, None for all of them.
+
+    Args:
+        mask: ``"label_foreground"``, ``"predicted_foreground"``, ``"union_foreground"`` (either), ``"band"`` (within
+            ``band`` of either) or ``"all"``.
+        scores: Logits or probabilities ``(B, K, *S)``.
+        labels: ``(B, *S)``.
+        band: Largest distance to the foreground of the voxels of the mask ``"band"``, in the unit of ``spacing``.
+        spacing: Size of a voxel along each axis of ``S``, 1 by default.
+        ignore_index: Label of voxels that never count.
+        in_slices: Take distances within the slices ``(H, W)`` of volumes only.
+    """
+    if mask not in MASKS:
+        raise one_of("mask", mask, MASKS)
+    dims = labels.ndim - 1
+    if spacing is not None and (len(spacing) != dims or not all(0 < side < math.inf for side in spacing)):
+        raise InputError(f"spacing must be {dims} positive numbers, one per axis; got {tuple(spacing)!r}")
+    known = None if ignore_index is None else labels != ignore_index
+    keep: Tensor | None = None
+    if mask != "all":
+        if mask != "predicted_foreground":
+            keep = labels != 0 if known is None else (labels != 0) & known
+        if mask != "label_foreground":
+            predicted = scores[:, 0] < scores[:, 1:].amax(1)
+            keep = predicted if keep is None else keep | predicted
+        if mask == "band" and keep is not None:
+            sides = spacing[-2:] if spacing is not None and in_slices else spacing
+            keep = within(keep, 2 if in_slices else dims, band, sides)
+    return known if keep is None else keep if known is None else keep & known
