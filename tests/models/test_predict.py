@@ -265,7 +265,7 @@ def test_a_card_of_another_version_is_one_sentence(run: Path, tmp_path: Path) ->
     saved = Checkpoint.load(run / "best.safetensors")
     saved.info["model"]["recipe"]["future"] = 1
     saved.save(tmp_path / "new.safetensors")
-    with pytest.raises(InputError, match=r"new\.safetensors does not say .*: model\.recipe\.future: [^\n]*$"):
+    with pytest.raises(InputError, match=r"new\.safetensors does not say .*: unknown setting 'recipe.future'$"):
         crac.load(tmp_path / "new.safetensors")
 
 
