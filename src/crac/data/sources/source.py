@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from crac.data.nifti import ENDINGS, stem
@@ -52,7 +52,7 @@ class Source:
     channel_names: tuple[str, ...]
     label_values: Mapping[int, int]
     cases: tuple[RawCase, ...]
-    problems: tuple[str, ...] = field(default=())
+    problems: tuple[str, ...] = ()
 
 
 def check_folder(folder: Path) -> None:
