@@ -65,9 +65,9 @@ def check_number(
     most: float | None = None,
     whole: bool = False,
 ) -> None:
-    """Refuse a value that is not a number, not from ``least`` to ``most``, not ``above``, or not ``whole``.
+    """Refuse a value that is not a number, not a ``whole`` one where that is asked for, or outside its range.
 
-    ``argument`` is what the message calls it.
+    The range includes ``least`` and ``most`` but not ``above``; ``argument`` is the value's name in the message.
     """
     if not isinstance(value, bool) and isinstance(value, Integral if whole else Real):
         number = float(value)
@@ -81,9 +81,9 @@ def check_number(
 
 
 def checked(model: type[Model], content: object, subject: str, known: Iterable[str] = ()) -> Model:
-    """Return the record of a pydantic model that ``content`` describes, or say all that is wrong, one sentence each.
+    """Return the record of a pydantic model that ``content`` describes, or raise all that is wrong, one sentence each.
 
-    ``subject``, what is checked, begins the message; an unknown setting is told the names of the ``known`` ones.
+    The message begins with ``subject``, what is checked, and lists the ``known`` settings where one is unknown.
     """
     try:
         return model.model_validate(content)

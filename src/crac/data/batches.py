@@ -86,10 +86,7 @@ class Batches:
         self.epoch = 0
         self.random_patches = patch is not None and self.shuffle
         self.size = tuple(patch) if patch is not None else _common_size(self.store, self.dims)
-        depths = [(name, self.store.cases[name].prepared_shape[0]) for name in self.cases]
-        self._samples = [
-            (name, index) for name, depth in depths for index in (range(depth) if self.dims == 2 else [None])
-        ]
+        self._samples = _samples(self.store, self.cases, self.dims)
         self._cached: dict[str, tuple[Tensor, Tensor]] = {}
         self._stacked: tuple[Tensor, Tensor] | None = None
         if self.cache != "mmap":
@@ -165,6 +162,12 @@ class Batches:
         for name in self.cases:
             image, label = (np.array(array) for array in (self.store.image(name), self.store.label(name)))
             self._cached[name] = torch.from_numpy(image).to(device), torch.from_numpy(label).to(device)
+
+
+def _samples(store: Store, cases: Sequence[str], dims: int) -> list[tuple[str, int | None]]:
+    if dims == 3:
+        return [(name, None) for name in cases]
+    return [(name, index) for name in cases for index in range(store.cases[name].prepared_shape[0])]
 
 
 def _common_size(store: Store, dims: int) -> tuple[int, ...]:

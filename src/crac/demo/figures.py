@@ -14,9 +14,9 @@ from crac.palette import PALETTE, pyplot
 
 
 def draw_slices(store: Store, names: Sequence[str], models: Mapping[str, Model], path: Path, rows: int = 3) -> None:
-    """Write a PNG with the middle slice of the first case of up to ``rows`` patients, of those ``names`` in the store.
+    """Write a PNG that shows the middle slice of cases in ``names``, the first of each patient, ``rows`` at most.
 
-    Beside each image with its labels stands how sure each of the ``models``, by name, is.
+    Each row has the image with its labels, then how sure each of the ``models``, by name, is.
     """
     plt = pyplot()
     firsts = list({store.cases[name].patient: name for name in reversed(names)}.values())[::-1][:rows]

@@ -23,8 +23,8 @@ METHODS = ("ce", "crac")
 def run_demo(out: Path, settings: DemoSettings | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
     """Make patients, train with and without calibration, audit both and write a page, all in the new folder ``out``.
 
-    ``say`` takes a line of progress. Returns what was measured on the held-out patients, by method, and where the page
-    is.
+    The settings say how much is made and trained; ``say`` takes a line of progress. Returns what was measured on the
+    held-out patients, by method, and where the page is.
     """
     settings = settings or DemoSettings()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

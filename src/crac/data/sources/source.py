@@ -58,9 +58,8 @@ class Source:
 def check_folder(folder: Path) -> None:
     """Refuse what is not a folder with something in it."""
     if not folder.is_dir():
-        raise InputError(
-            f"RAW must be a folder; got {str(folder)!r}, which {'is a file' if folder.exists() else 'does not exist'}"
-        )
+        what = "is a file" if folder.exists() else "does not exist"
+        raise InputError(f"RAW must be a folder; got {str(folder)!r}, which {what}")
     if not any(folder.iterdir()):
         raise InputError(f"RAW must hold a data set; {str(folder)!r} is empty")
 
