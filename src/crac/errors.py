@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel, ValidationError
+    from pydantic import BaseModel
 
 EXTRAS = {
     "audit": ("jinja2", "matplotlib", "nibabel", "pandas", "pydantic", "rich"),
@@ -39,13 +39,12 @@ class ProblemsError(InputError):
     """Several defects of one folder or data set: what was checked, then one sentence a problem."""
 
     def __init__(self, subject: str, problems: Sequence[str]) -> None:
-        self.problems = list(problems)
+        self.subject, self.problems = subject, list(problems)
         plural = "problem" if len(self.problems) == 1 else "problems"
         super().__init__("\n  - ".join([f"{subject}: {len(self.problems)} {plural}", *self.problems]))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        subject = str(self).split("\n", 1)[0].rsplit(":", 1)[0]
-        return type(self), (subject, self.problems)
+        return type(self), (self.subject, self.problems)
 
 
 class MissingExtraError(InputError, ImportError):
@@ -66,15 +65,9 @@ def check_number(
     most: float | None = None,
     whole: bool = False,
 ) -> None:
-    """Refuse what is not a number, or outside its range.
+    """Refuse a value that is not a number, not a ``whole`` one where that is asked for, or outside its range.
 
-    Args:
-        argument: Name of the argument, for the message.
-        value: What was given.
-        least: Smallest value accepted.
-        above: The value must be greater than this.
-        most: Largest value accepted.
-        whole: Whether only whole numbers are accepted.
+    The range includes ``least`` and ``most`` but not ``above``; ``argument`` is the value's name in the message.
     """
     if not isinstance(value, bool) and isinstance(value, Integral if whole else Real):
         number = float(value)
@@ -88,25 +81,18 @@ def check_number(
 
 
 def checked(model: type[Model], content: object, subject: str, known: Iterable[str] = ()) -> Model:
-    """Return the record of a pydantic model that ``content`` describes, or raise what :func:`invalid` says."""
+    """Return the record of a pydantic model that ``content`` describes, or raise all that is wrong, one sentence each.
+
+    The message begins with ``subject``, what is checked, and lists the ``known`` settings where one is unknown.
+    """
     try:
         return model.model_validate(content)
     except require("pydantic").ValidationError as error:
-        raise invalid(subject, error, known) from error
+        problems = [_sentence(problem, known) for problem in error.errors(include_url=False)]
+        one = len(problems) == 1
+        raise InputError(f"{subject}: {problems[0]}") if one else ProblemsError(subject, problems) from error
     except (OverflowError, RecursionError) as error:  # numbers and nesting that no computer can follow
         raise InputError(f"{subject}: {error}") from error
-
-
-def invalid(subject: str, error: ValidationError, known: Iterable[str] = ()) -> InputError:
-    """Return the error for a record that pydantic refuses: all that is wrong with it, one sentence each.
-
-    Args:
-        subject: What was checked, for the beginning of the message.
-        error: What pydantic found.
-        known: Names of the settings there are, listed where an unknown one was given.
-    """
-    problems = [_sentence(problem, known) for problem in error.errors(include_url=False)]
-    return InputError(f"{subject}: {problems[0]}") if len(problems) == 1 else ProblemsError(subject, problems)
 
 
 def _sentence(problem: Mapping[str, Any], known: Iterable[str]) -> str:

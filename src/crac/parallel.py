@@ -1,7 +1,5 @@
 """One function over many items, in order: in processes of this machine, or on a Ray cluster."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os
@@ -13,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 
@@ -27,9 +25,7 @@ Result = TypeVar("Result")
 def ray_cluster(address: str, workers: int | None = None) -> Iterator[Any]:
     """Connect to a Ray cluster and give the module ``ray``; a connection that was there before stays.
 
-    Args:
-        address: Of a running cluster, or ``local`` to start one on this machine.
-        workers: Processors of one that is started; all of this machine's by default.
+    The address ``local`` starts one on this machine, with as many processors as ``workers``, by default all.
     """
     ray = require("ray")
     own = not ray.is_initialized()
@@ -54,14 +50,15 @@ class Workers:
     def __init__(self, jobs: int, ray: str | None = None) -> None:
         check_number("jobs", jobs, least=1, whole=True)
         self._stack = contextlib.ExitStack()
-        self._pool: ProcessPoolExecutor | None = None
         self._ray = None if ray is None else self._stack.enter_context(ray_cluster(ray, jobs))
+        self._pool: ProcessPoolExecutor | None = None
         if ray is None and jobs > 1:
             # Spawned, not forked: forking a process in which torch has started threads may hang.
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start)
+            self._stack.callback(self._pool.shutdown, wait=True, cancel_futures=True)
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,8 +66,6 @@ class Workers:
 
     def close(self) -> None:
         """Drop what has not begun and wait for what has."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
         self._stack.close()
 
     def map(self, do: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
@@ -107,10 +102,7 @@ class Workers:
             raise InputError(f"a worker of the Ray cluster ended: {str(error).strip().splitlines()[0]}") from error
 
 
-@lru_cache(maxsize=1)
-def _unpickled(work: bytes) -> Callable[[Any], Any]:
-    do: Callable[[Any], Any] = pickle.loads(work)
-    return do
+_unpickled = lru_cache(maxsize=1)(pickle.loads)
 
 
 def _call_pickled(work: bytes, item: Any) -> Any:

@@ -54,7 +54,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has left; nothing more to say
         return 141
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -31,9 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="METHOD", help="rows to run; * and ? match any")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="N", help="instead of the suite's")
     parser.add_argument("--jobs", type=int, metavar="N", help="runs at a time (default: 1; on Ray: all it has)")
-    parser.add_argument(
-        "--ray", nargs="?", const="local", metavar="ADDRESS", help="run on a Ray cluster; without an address, start one"
-    )
+    ray = "run on a Ray cluster; without an address, start one"
+    parser.add_argument("--ray", nargs="?", const="local", metavar="ADDRESS", help=ray)
     parser.add_argument("--time-limit", type=float, metavar="S", help="begin no run that would end later than this")
     parser.add_argument("--render", nargs="+", metavar="RESULTS", help="run nothing: write a report from results")
     parser.add_argument("--maps", metavar="DIR", help="with --render: slices for the pictures (bench/maps)")

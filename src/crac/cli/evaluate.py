@@ -37,54 +37,42 @@ plots; the numbers are explained in docs/metrics.md."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
-    parser.add_argument("model", nargs="?", type=Path, metavar="RUN", help="folder of a run (crac train)")
-    parser.add_argument("--split", choices=("train", "validation", "test"), help="part of RUN's split (default: test)")
-    parser.add_argument("--data", type=Path, metavar="STORE", help="RUN's data, if it has moved")
+    add = parser.add_argument
+    add("model", nargs="?", type=Path, metavar="RUN", help="folder of a run (crac train)")
+    add("--split", choices=("train", "validation", "test"), help="part of RUN's split (default: test)")
+    add("--data", type=Path, metavar="STORE", help="RUN's data, if it has moved")
     add_model_options(parser)
-    parser.add_argument("--probabilities", type=Path, metavar="DIR", help="folder of class probabilities")
-    parser.add_argument("--labels", type=Path, metavar="DIR", help="folder of NIfTI label maps")
-    parser.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder to write")
-    parser.add_argument(
-        "--class-names", nargs="+", default=[], metavar="NAME", help="background first (default: 0 1 ...)"
-    )
-    parser.add_argument(
-        "--protocol",
-        choices=("paper", "clinical"),
-        help="how to measure (default: RUN paper, else clinical)",
-    )
-    parser.add_argument(
+    add("--probabilities", type=Path, metavar="DIR", help="folder of class probabilities")
+    add("--labels", type=Path, metavar="DIR", help="folder of NIfTI label maps")
+    add("--out", type=Path, metavar="DIR", required=True, help="folder to write")
+    add("--class-names", nargs="+", default=[], metavar="NAME", help="background first (default: 0 1 ...)")
+    add("--protocol", choices=("paper", "clinical"), help="how to measure (default: RUN paper, else clinical)")
+    add(
         "--mask",
         nargs="+",
         choices=("label_foreground", "predicted_foreground", "union_foreground", "band", "all"),
         help="voxels that calibration is measured on (default: the protocol's); label_foreground is the paper's and "
         "cannot see false positives, band holds all within 5 mm or pixels of labelled or predicted foreground",
     )
-    parser.add_argument("--bins", type=int, help="number of bins (default: 15)")
-    parser.add_argument(
-        "--hd95", choices=("pooled", "directed_max"), help="MedPy's definition or MONAI's (default: pooled)"
-    )
-    parser.add_argument(
+    add("--bins", type=int, help="number of bins (default: 15)")
+    add("--hd95", choices=("pooled", "directed_max"), help="MedPy's definition or MONAI's (default: pooled)")
+    add(
         "--empty",
         type=_empty,
         metavar="{nan,zero,diagonal,NUMBER}",
         help="distance where a class is absent from the prediction or the labels (default: diagonal)",
     )
-    parser.add_argument("--unit", choices=("mm", "voxel"), help="of distances (default: the protocol's)")
-    parser.add_argument("--tolerance", type=float, help="of the surface Dice, in that unit (default: 1)")
-    parser.add_argument(
+    add("--unit", choices=("mm", "voxel"), help="of distances (default: the protocol's)")
+    add("--tolerance", type=float, help="of the surface Dice, in that unit (default: 1)")
+    add(
         "--regions",
         choices=("volume", "slice"),
         help="inside and boundary told apart in 3-D, or in each slice (default: slice for RUN in 2-D, else volume)",
     )
-    parser.add_argument("--jobs", type=int, help="processes (default: RUN 1, else one a core)")
-    parser.add_argument(
-        "--ray",
-        nargs="?",
-        const="local",
-        metavar="ADDRESS",
-        help="measure on a Ray cluster that sees the same files; without an address, start one here",
-    )
-    parser.add_argument("--json", action="store_true", help="print summary.json instead of a table")
+    add("--jobs", type=int, help="processes (default: RUN 1, else one a core)")
+    ray = "measure on a Ray cluster that sees the same files; without an address, start one here"
+    add("--ray", nargs="?", const="local", metavar="ADDRESS", help=ray)
+    add("--json", action="store_true", help="print summary.json instead of a table")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -131,17 +119,8 @@ def _measure_run(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Evalu
 
     split, protocol = args.split or "test", args.protocol or "paper"
     model = Model.load(args.model, args.device, args.checkpoint, args.batch_size)
-    evaluation = evaluate_run(
-        args.model,
-        model,
-        split,
-        args.data,
-        protocol,
-        jobs=1 if args.jobs is None else args.jobs,
-        ray=args.ray,
-        track=track,
-        **given,
-    )
+    given |= {"jobs": 1 if args.jobs is None else args.jobs, "ray": args.ray, "track": track}
+    evaluation = evaluate_run(args.model, model, split, args.data, protocol, **given)
     return evaluation, {"run": str(args.model), "split": split, "checkpoint": args.checkpoint}
 
 

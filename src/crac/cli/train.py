@@ -35,9 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("--out", metavar="RUN", help="folder of the new run")
     parser.add_argument("--resume", metavar="RUN", help="go on with a run; takes no other setting")
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="YAML file of settings, named as the options (batch_size: 8)"
-    )
+    config = "YAML file of settings, named as the options (batch_size: 8)"
+    parser.add_argument("--config", type=Path, metavar="FILE", help=config)
     add_settings(parser, TrainConfig)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 

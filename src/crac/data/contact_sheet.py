@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crac.files import replacing
 from crac.palette import PALETTE, pyplot
@@ -32,7 +31,8 @@ def contact_sheet(store: Store, path: Path, most: int = 24, columns: int = 6, dp
         axis.set_axis_off()
     for axis, name in zip(axes, chosen, strict=False):
         label = store.label(name)
-        index = _best_slice(label)
+        # The slice that shows most classes and, among those, most foreground.
+        index = int(np.argmax([len(np.unique(slice_)) + (slice_ > 0).mean() for slice_ in label]))
         # Canonical axes grow to the right, the front and the top; radiologists look from the feet, front up.
         view = np.s_[::-1, ::-1] if store.manifest.recipe.orientation == "canonical" else np.s_[:, :]
         slice_, outline = store.image(name)[0, index][view].astype(np.float32), label[index][view]
@@ -53,10 +53,3 @@ def contact_sheet(store: Store, path: Path, most: int = 24, columns: int = 6, dp
     with replacing(path) as partial:
         figure.savefig(partial, dpi=dpi)
     plt.close(figure)
-
-
-def _best_slice(label: NDArray[np.uint8]) -> int:
-    """The slice that shows most classes and, among those, most foreground."""
-    classes = [len(np.unique(slice_)) for slice_ in label]
-    foreground = (label > 0).mean(axis=(1, 2))
-    return int((np.array(classes) + foreground).argmax())

@@ -70,15 +70,9 @@ def resample_labels(labels: NDArray[np.uint8], shape: Shape) -> NDArray[np.uint8
 
 
 def window(source: int, target: int, start: int | None = None) -> tuple[slice, slice]:
-    """Where an axis of ``source`` voxels and a window of ``target`` voxels overlap.
+    """Return the slice of an axis of ``source`` voxels that is read, and that of ``target`` voxels that it fills.
 
-    Args:
-        source: Voxels of the axis.
-        target: Voxels of the window; a window larger than the axis is centred on it.
-        start: First voxel of the window; centred by default.
-
-    Returns:
-        The slice of the axis that is read and the slice of the window that it fills.
+    The window of ``target`` voxels begins at ``start``; by default, and where it exceeds the axis, it is centred.
     """
     if start is None or target >= source:
         start = math.floor((source - target) / 2)

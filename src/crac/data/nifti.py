@@ -81,7 +81,6 @@ def same_grid(first: Volume, second: Volume) -> str | None:
     if first.shape != second.shape:
         return f"shape {second.shape}, not {first.shape}"
     corners = np.array(np.meshgrid(*([0, size - 1] for size in first.shape), [1])).reshape(4, -1)
-    corners[3] = 1
     apart = np.abs((first.affine - second.affine) @ corners).max()
     if apart > 0.1 * voxel_sizes(first.affine).min():
         return f"an affine that puts a corner {apart:.3g} mm elsewhere"

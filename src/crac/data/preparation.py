@@ -15,13 +15,12 @@ import numpy as np
 
 from crac._version import __version__
 from crac.data.contact_sheet import contact_sheet
-from crac.data.inspection import Inspection, inspect_case
 from crac.data.recipe import Dims, Intensity, Recipe
 from crac.data.recipes import ACDC, FLARE, MR_INTENSITY, change_recipe, spacing_recipe
 from crac.data.records import FORMAT, Case, Manifest
-from crac.data.sources import SOURCES, RawCase, Source
+from crac.data.sources import SOURCES, Source
 from crac.data.store import Store
-from crac.data.work import FINGERPRINT, RECORDS, prepare_case
+from crac.data.work import FINGERPRINT, RECORDS, Inspection, inspect_case, prepare_case
 from crac.errors import InputError, ProblemsError, one_of
 from crac.files import write_text, writing
 from crac.parallel import Workers
@@ -113,7 +112,7 @@ def _inspect(source: Source, workers: Workers, track: Track) -> list[Inspection]
     problems = list(source.problems)
     if not source.cases and not problems:
         raise InputError(f"RAW must hold a data set; {str(source.folder)!r} has no labelled case")
-    do = partial(inspect_case, dict(source.label_values), source.class_names, len(source.channel_names))
+    do = partial(inspect_case, dict(source.label_values), len(source.class_names), len(source.channel_names))
     found: list[Inspection] = list(track(workers.map(do, source.cases), "checking", len(source.cases)))
     problems += [problem for inspection in found for problem in inspection.problems]
     names = [case.name for case in source.cases]
@@ -126,14 +125,12 @@ def _inspect(source: Source, workers: Workers, track: Track) -> list[Inspection]
 def _choose_recipe(layout: str, source: Source, found: list[Inspection], dims: Dims) -> Recipe:
     if layout in ("acdc", "flare"):
         return ACDC if layout == "acdc" else FLARE
-    intensity = []
+    intensity = [MR_INTENSITY] * len(source.channel_names)
     for channel, name in enumerate(source.channel_names):
         if name.upper() == "CT":
             # The organs' own range, as far as it is common to the patients.
             low, high = np.median([inspection.foreground_range[channel] for inspection in found], axis=0)
-            intensity.append(Intensity(method="window", low=float(low), high=float(max(high, low + 1))))
-        else:
-            intensity.append(MR_INTENSITY)
+            intensity[channel] = Intensity(method="window", low=float(low), high=float(max(high, low + 1)))
     spacings = np.array([inspection.canonical_spacing for inspection in found])
     return spacing_recipe(spacings, tuple(intensity), dims)
 
@@ -155,7 +152,13 @@ def _check_target(target: Path) -> None:
 
 def _open_work(work: Path, source: Source, recipe: Recipe) -> None:
     """Make the work folder, or take up one that an interrupted run with the same input and recipe has left."""
-    fingerprint = _fingerprint(source, recipe)
+
+    def stamp(path: Path) -> tuple[str, int, int]:
+        return str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns
+
+    cases = [(case.name, [stamp(path) for path in (*case.images, case.label)]) for case in source.cases]
+    content = (FORMAT, recipe.model_dump_json(), source.class_names, cases)
+    fingerprint = hashlib.sha256(repr(content).encode()).hexdigest()
     with contextlib.suppress(OSError):
         if (work / RECORDS / FINGERPRINT).read_text(encoding="utf-8") == fingerprint:
             return
@@ -163,19 +166,3 @@ def _open_work(work: Path, source: Source, recipe: Recipe) -> None:
     for folder in ("cases", RECORDS):
         (work / folder).mkdir(parents=True)
     write_text(work / RECORDS / FINGERPRINT, fingerprint)
-
-
-def _fingerprint(source: Source, recipe: Recipe) -> str:
-    """Changes when a file, the recipe or the store's format changes."""
-
-    def files(case: RawCase) -> list[tuple[str, int, int]]:
-        stats = ((path, path.stat()) for path in (*case.images, case.label))
-        return [(str(path.resolve()), stat.st_size, stat.st_mtime_ns) for path, stat in stats]
-
-    content = (
-        FORMAT,
-        recipe.model_dump_json(),
-        source.class_names,
-        [(case.name, files(case)) for case in source.cases],
-    )
-    return hashlib.sha256(repr(content).encode()).hexdigest()

@@ -4,10 +4,8 @@ An image on its own grid has axes ``(X, Y, Z)`` as NIfTI stores them; a prepared
 ``D`` the slices. A recipe orients, resamples, then crops or pads around the centre.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import nibabel as nib
 import numpy as np
@@ -44,7 +42,7 @@ class Geometry(Strict):
     affine: tuple[Row, Row, Row, Row]
 
     @classmethod
-    def of(cls, shape: Sequence[int], affine: NDArray[np.float64]) -> Geometry:
+    def of(cls, shape: Sequence[int], affine: NDArray[np.float64]) -> Self:
         """Return the geometry of an array with this shape and affine."""
         return cls.model_validate({"shape": list(shape), "affine": np.asarray(affine, dtype=np.float64).tolist()})
 
@@ -70,7 +68,7 @@ class Intensity(Strict):
     high: float
 
     @model_validator(mode="after")
-    def _ordered(self) -> Intensity:
+    def _ordered(self) -> Self:
         if not self.low < self.high:
             raise ValueError(f"low must be below high; got {self.low} and {self.high}")
         if self.method == "percentile" and not 0 <= self.low < self.high <= 100:
@@ -158,11 +156,9 @@ class Recipe(Strict):
             full[0] = 1
         read, fill = self._windows(resampled)
         full[(slice(None), *read)] = channels[(slice(None), *fill)]
-        restored = (
-            resample_labels(full[0], original)[None] if labels else resample(torch.from_numpy(full), original).numpy()
-        )
-        turned: NDArray[Any] = self._turn_back(restored, geometry)
-        return turned[0] if labels else turned
+        if labels:
+            return self._turn_back(resample_labels(full[0], original)[None], geometry).squeeze(0)
+        return self._turn_back(resample(torch.from_numpy(full), original).numpy(), geometry)
 
     def prepared_shape(self, geometry: Geometry) -> Shape:
         """Voxels along ``(D, H, W)`` of an image with this geometry once prepared."""

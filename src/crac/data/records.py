@@ -1,8 +1,6 @@
 """What the manifest of a prepared store says: pydantic records of its cases and files."""
 
-from __future__ import annotations
-
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -94,7 +92,7 @@ class Manifest(Strict):
     cases: dict[CaseName, Case] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _agrees(self) -> Manifest:
+    def _agrees(self) -> Self:
         if len(self.recipe.intensity) != len(self.channel_names):
             raise ValueError(f"{len(self.channel_names)} channels, {len(self.recipe.intensity)} intensity scalings")
         for name, case in self.cases.items():

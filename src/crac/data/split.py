@@ -1,9 +1,8 @@
 """Who trains, who validates, who tests: by patient, stratified by group, fixed by seed, in a file one can edit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -29,12 +28,12 @@ class Split(Strict):
     test: list[str]
 
     @classmethod
-    def make(cls, cases: Mapping[str, Case], seed: int = 0, shares: Sequence[float] = (0.7, 0.1, 0.2)) -> Split:
+    def make(cls, cases: Mapping[str, Case], seed: int = 0, shares: Sequence[float] = (0.7, 0.1, 0.2)) -> Self:
         """Divide the cases by patient, as close to ``shares`` as whole patients allow, in every group."""
-        return cls._of(cases, _divide(_ordered(cases, seed), shares))
+        return cls.of_patients(cases, _divide(_ordered(cases, seed), shares))
 
     @classmethod
-    def k_fold(cls, cases: Mapping[str, Case], folds: int = 5, seed: int = 0) -> list[Split]:
+    def k_fold(cls, cases: Mapping[str, Case], folds: int = 5, seed: int = 0) -> list[Self]:
         """``folds`` splits whose test parts together hold every case once; an eighth of the rest validates."""
         patients = _ordered(cases, seed)
         if not 2 <= folds <= len(patients):
@@ -43,16 +42,17 @@ class Split(Strict):
         for fold in range(folds):
             rest = [patient for index, patient in enumerate(patients) if index % folds != fold]
             train, validation, _ = _divide(rest, (7 / 8, 1 / 8, 0))
-            splits.append(cls._of(cases, (train, validation, patients[fold::folds])))
+            splits.append(cls.of_patients(cases, (train, validation, patients[fold::folds])))
         return splits
 
     @classmethod
-    def _of(cls, cases: Mapping[str, Case], parts: Iterable[Iterable[str]]) -> Split:
+    def of_patients(cls, cases: Mapping[str, Case], parts: Iterable[Iterable[str]]) -> Self:
+        """Return the split of the cases whose patients train, validate and test."""
         train, validation, test = ([name for name in cases if cases[name].patient in set(part)] for part in parts)
         return cls(train=train, validation=validation, test=test)
 
     @classmethod
-    def load(cls, path: str | Path, cases: Mapping[str, Case] | None = None) -> Split:
+    def load(cls, path: str | Path, cases: Mapping[str, Case] | None = None) -> Self:
         """Read a split file; given the cases of a store, check that it fits them."""
         path = Path(path)
         split = checked(cls, read_json(path), f"{path} is not a split file")

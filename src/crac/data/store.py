@@ -8,12 +8,10 @@ STORE/cases/NAME/label.npy               uint8 (D, H, W)
 STORE/cases/NAME/original_label.nii.gz   class indices on the input's own grid
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,18 +27,29 @@ MOST_OPEN = 384
 
 
 class Store:
-    """A prepared data set on disk; open it with ``Store.open``."""
+    """A prepared data set on disk; open it with ``Store.open``.
+
+    Attributes:
+        path: Its folder.
+        manifest: All that is known about it.
+        name: Name of the data set.
+        class_names: Names of the classes by index, the background first.
+        num_classes: Number of classes, the background included.
+        channels: Number of channels of the images.
+        cases: Records of the cases, by name.
+    """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path = path
-        self.manifest = manifest
+        self.path, self.manifest = path, manifest
+        self.name, self.class_names, self.cases = manifest.name, manifest.class_names, manifest.cases
+        self.num_classes, self.channels = len(manifest.class_names), len(manifest.channel_names)
         self._map = functools.lru_cache(maxsize=MOST_OPEN)(self._open_array)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Store, (self.path, self.manifest)
 
     @classmethod
-    def open(cls, path: str | Path) -> Store:
+    def open(cls, path: str | Path) -> Self:
         """Open a store: its manifest must be readable, its files there with the right sizes."""
         path = Path(path)
         file = path / "manifest.json"
@@ -57,31 +66,6 @@ class Store:
     def verify(self) -> None:
         """Read every file and compare its checksum with the manifest."""
         self._report(_wrong_checksum)
-
-    @property
-    def name(self) -> str:
-        """Name of the data set."""
-        return self.manifest.name
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """Names of the classes by index, the background first."""
-        return self.manifest.class_names
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes, the background included."""
-        return len(self.manifest.class_names)
-
-    @property
-    def channels(self) -> int:
-        """Number of channels of the images."""
-        return len(self.manifest.channel_names)
-
-    @property
-    def cases(self) -> dict[str, Case]:
-        """Records of the cases, by name."""
-        return self.manifest.cases
 
     def image(self, name: str) -> NDArray[np.float16]:
         """Return a case's image, memory-mapped, ``(C, D, H, W)``."""
@@ -138,9 +122,9 @@ class Store:
         return array
 
     def _report(self, check: Callable[[Path, FileRecord], str | None]) -> None:
-        records = ((name, file, record) for name, case in self.cases.items() for file, record in case.files.items())
-        paths = ((self._file(name, file), record) for name, file, record in records)
-        checks = (check(path, record) if path.is_file() else f"{path} is missing" for path, record in paths)
+        cases = self.cases.values()
+        files = ((self._file(case.name, name), record) for case in cases for name, record in case.files.items())
+        checks = (check(path, record) if path.is_file() else f"{path} is missing" for path, record in files)
         if problems := [problem for problem in checks if problem]:
             raise ProblemsError(f"{self.path} is damaged, prepare it again", problems)
 

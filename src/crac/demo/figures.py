@@ -14,28 +14,24 @@ from crac.palette import PALETTE, pyplot
 
 
 def draw_slices(store: Store, names: Sequence[str], models: Mapping[str, Model], path: Path, rows: int = 3) -> None:
-    """Draw the middle slice of a few cases: labels, then how sure each model is.
+    """Write a PNG that shows the middle slice of cases in ``names``, the first of each patient, ``rows`` at most.
 
-    Args:
-        store: Where the cases are.
-        names: Cases to choose from; the first of each patient is taken.
-        models: By name.
-        path: PNG to write.
-        rows: Cases to show.
+    Each row has the image with its labels, then how sure each of the ``models``, by name, is.
     """
     plt = pyplot()
     firsts = list({store.cases[name].patient: name for name in reversed(names)}.values())[::-1][:rows]
-    columns = 1 + len(models)
-    figure, axes = plt.subplots(
-        len(firsts), columns, figsize=(3 * columns, 3 * len(firsts)), layout="constrained", squeeze=False
-    )
+    size = len(firsts), 1 + len(models)
+    figure, axes = plt.subplots(*size, figsize=(3 * size[1], 3 * size[0]), layout="constrained", squeeze=False)
     drawn = None
     for row, name in zip(axes, firsts, strict=True):
         image, label = np.array(store.image(name), dtype=np.float32), np.array(store.label(name))
         middle = label.shape[0] // 2
         window = _around(label[middle])
         row[0].imshow(image[0, middle][window], cmap="gray")
-        _outlines(row[0], label[middle][window], len(store.class_names))
+        for number in range(1, store.num_classes):
+            mask = label[middle][window] == number
+            if mask.any() and not mask.all():
+                row[0].contour(mask, levels=[0.5], colors=[PALETTE[number % len(PALETTE)]], linewidths=1.2)
         row[0].set_ylabel(name)
         for axis, model in zip(row[1:], models.values(), strict=True):
             confidence = model.predict_prepared(torch.from_numpy(image))[:, middle].amax(0).numpy()
@@ -56,10 +52,3 @@ def _around(labels: NDArray[Any], margin: int = 6) -> tuple[slice, ...]:
         return tuple(slice(0, size) for size in labels.shape)
     low, high = np.maximum(places.min(0) - margin, 0), places.max(0) + margin + 1
     return tuple(slice(first, last) for first, last in zip(low, high, strict=True))
-
-
-def _outlines(axis: Any, labels: NDArray[Any], classes: int) -> None:
-    for number in range(1, classes):
-        mask = labels == number
-        if mask.any() and not mask.all():
-            axis.contour(mask, levels=[0.5], colors=[PALETTE[number % len(PALETTE)]], linewidths=1.2)

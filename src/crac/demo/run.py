@@ -21,15 +21,10 @@ METHODS = ("ce", "crac")
 
 
 def run_demo(out: Path, settings: DemoSettings | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """Make patients, train with and without calibration, audit both, write a page.
+    """Make patients, train with and without calibration, audit both and write a page, all in the new folder ``out``.
 
-    Args:
-        out: Folder to make.
-        settings: How much.
-        say: Takes a line of progress.
-
-    Returns:
-        What was measured on the held-out patients, by method, and where the page is.
+    The settings say how much is made and trained; ``say`` takes a line of progress. Returns what was measured on the
+    held-out patients, by method, and where the page is.
     """
     settings = settings or DemoSettings()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -51,11 +46,8 @@ def run_demo(out: Path, settings: DemoSettings | None = None, say: Callable[[str
     step(4, "measuring both on held-out patients")
     for method in METHODS:
         evaluations[method] = evaluate_run(out / method, models[method])
-        write_report(
-            evaluations[method],
-            out / f"{method}-audit",
-            {"run": str(out / method), "split": "test", "checkpoint": "last"},
-        )
+        source = {"run": str(out / method), "split": "test", "checkpoint": "last"}
+        write_report(evaluations[method], out / f"{method}-audit", source)
     step(5, f"segmenting one of them ({out / 'maps'}) and writing the page")
     held_out = Split.load(out / "split.json").test
     raw = next((out / "raw").glob(f"*/{held_out[0]}.nii.gz"))
@@ -81,8 +73,7 @@ def _make_data(out: Path, settings: DemoSettings) -> Store:
     patients = sorted({case.patient for case in store.cases.values()})
     first, second = settings.train, settings.train + settings.validation
     parts = patients[:first], patients[first:second], patients[second:]
-    train, validation, test = ([name for name, case in store.cases.items() if case.patient in part] for part in parts)
-    Split(train=train, validation=validation, test=test).save(out / "split.json")
+    Split.of_patients(store.cases, parts).save(out / "split.json")
     return store
 
 

@@ -31,5 +31,5 @@ class DemoSettings:
 
     @property
     def patients(self) -> int:
-        """All of them."""
+        """Patients of the three parts together."""
         return self.train + self.validation + self.test

@@ -1,14 +1,13 @@
 """Everything that decides a training, in one record: the same names in YAML, on the command line and in Python."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
+from crac.data.recipe import Strict
 from crac.errors import InputError, checked, one_of
 from crac.losses import METHODS
 from crac.networks import BACKBONES
@@ -18,10 +17,8 @@ Rate = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class TrainConfig(BaseModel):
+class TrainConfig(Strict):
     """Settings of a training; the defaults are the paper's."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     data: Path = Field(description="prepared store (crac prepare)")
     method: str = Field("crac", description=f"loss, one of {', '.join(METHODS)}")
@@ -76,18 +73,13 @@ class TrainConfig(BaseModel):
         return value
 
     @classmethod
-    def make(cls, settings: Mapping[str, Any], source: str = "settings") -> TrainConfig:
+    def make(cls, settings: Mapping[str, Any], source: str = "settings") -> Self:
         """Check settings by name; all that is wrong with them, and where they come from, is reported together."""
         return checked(cls, dict(settings), source, cls.model_fields)
 
     @classmethod
-    def load(cls, path: Path | None, overrides: Mapping[str, Any] | None = None) -> TrainConfig:
-        """Settings from a YAML file, over which those given directly win.
-
-        Args:
-            path: YAML file, or None for the overrides alone.
-            overrides: Field name -> value.
-        """
+    def load(cls, path: Path | None, overrides: Mapping[str, Any] | None = None) -> Self:
+        """Return the settings of a YAML file, if any, over which ``overrides``, field name -> value, win."""
         settings = {} if path is None else read_yaml(path)
         return cls.make({**settings, **(overrides or {})}, "settings" if path is None else str(path))
 
@@ -105,8 +97,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path} cannot be read as YAML: {reason}") from error
+        raise InputError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from error
     if settings is None:
         return {}
     if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):

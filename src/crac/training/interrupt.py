@@ -1,12 +1,10 @@
 """Ctrl-C as a request: the step under way is finished, the run saved."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 
 class Interrupt:
@@ -18,7 +16,7 @@ class Interrupt:
         self.requested = False
         self._before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> Interrupt:
+    def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             # A process that was told to ignore a signal, as workers are Ctrl-C, is left so.
             heard = [number for number in self.SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]

@@ -82,21 +82,16 @@ class Log:
         """Show and keep a finished epoch."""
         if not self._active:
             return
-        number = int(row["epoch"])
+        number, epochs = int(row["epoch"]), self._config.epochs
         for keep in self._sinks:
             keep(number, row)
-        line = describe_epoch(number, self._config.epochs, row)
+        line = (
+            f"epoch {number:>{len(str(epochs))}}/{epochs}  {row['seconds']:6.1f} s  "
+            f"loss {row['train_loss']:.4f} / {row['validation_loss']:.4f}  Dice {row['dice']:.4f}  "
+            f"ECE {row['ece']:.4f} (inner {row['ece_inner']:.4f}, outer {row['ece_outer']:.4f})"
+        )
         if self._live.disable:
             print(line, flush=True)
             return
         self._live.console.print(line, highlight=False)
         self._live.update(self._whole, completed=number)
-
-
-def describe_epoch(number: int, epochs: int, row: dict[str, float]) -> str:
-    """Return one line: the epoch, its time, its losses and scores."""
-    return (
-        f"epoch {number:>{len(str(epochs))}}/{epochs}  {row['seconds']:6.1f} s  "
-        f"loss {row['train_loss']:.4f} / {row['validation_loss']:.4f}  Dice {row['dice']:.4f}  "
-        f"ECE {row['ece']:.4f} (inner {row['ece_inner']:.4f}, outer {row['ece_outer']:.4f})"
-    )

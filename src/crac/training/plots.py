@@ -10,13 +10,7 @@ STYLES = ("-", "--", ":", "-.")
 
 
 def plot_multipliers(history: Sequence[Mapping[str, float]], path: Path, title: str = "") -> None:
-    """Draw lambda and rho over the epochs, a colour per class and a line style per region.
-
-    Args:
-        history: Rows of ``metrics.csv``.
-        path: PNG to write.
-        title: Above the picture.
-    """
+    """Draw lambda and rho of the rows of ``metrics.csv`` into a PNG, a colour per class and a line style per region."""
     plt = pyplot()
     figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
     epochs = [row["epoch"] for row in history]

@@ -10,8 +10,6 @@ RUN/multipliers.png       lambda and rho over the epochs, for methods that have 
 RUN/tensorboard/          the same numbers for TensorBoard
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import importlib.metadata
@@ -25,7 +23,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import filelock
 import torch
@@ -43,14 +41,10 @@ PACKAGES = ("torch", "numpy", "scipy", "lightning", "monai", "nibabel", "pydanti
 
 
 class RunFolder(Run):
-    """A run on disk, to be written.
-
-    Args:
-        path: Its folder.
-    """
+    """A run on disk, to be written; ``path`` is its folder."""
 
     @classmethod
-    def create(cls, path: str | Path, config: TrainConfig, split: Split) -> RunFolder:
+    def create(cls, path: str | Path, config: TrainConfig, split: Split) -> Self:
         """Make the folder with its settings and split, in one move."""
         path = Path(path)
         if (path / "config.yaml").exists():
@@ -72,7 +66,7 @@ class RunFolder(Run):
         return cls(path)
 
     @classmethod
-    def open(cls, path: str | Path) -> RunFolder:
+    def open(cls, path: str | Path) -> Self:
         """A folder that was made before."""
         run = cls(path)
         run.check()
@@ -81,19 +75,16 @@ class RunFolder(Run):
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Keep every other process out; the lock dies with the process that holds it."""
-        lock = filelock.FileLock(self.path / ".lock")
         try:
-            lock.acquire(timeout=0)
+            held = filelock.FileLock(self.path / ".lock").acquire(timeout=0)
         except filelock.Timeout:
             raise InputError(f"{self.path} is in use: another process is training it") from None
         except OSError as error:
             raise InputError(f"{self.path} cannot be written: {error.strerror or error}") from error
-        try:
+        with held:
             for left in self.path.glob(f"{PARTIAL}*"):  # by a process that was killed while it wrote
                 left.unlink()
             yield
-        finally:
-            lock.release()
 
     def config(self) -> TrainConfig:
         """The settings of the run."""
@@ -115,20 +106,15 @@ class RunFolder(Run):
     def save_epoch(self, state: State, about: dict[str, Any], due: bool = True) -> None:
         """Save a finished epoch: ``best`` if it is, then ``last`` if it is due, then the table."""
         # First `best`: if the process dies in between, the epoch is repeated and `best` found to be right already.
-        score = state.history[-1]["dice"]
-        if not self.best.exists() or score > Checkpoint.read_info(self.best)["dice"]:
-            scores = {"epoch": state.epoch, **state.history[-1]}
-            Checkpoint(state.result(), {**about, **scores}).save(self.best)
+        row = state.history[-1]
+        if not self.best.exists() or row["dice"] > Checkpoint.read_info(self.best)["dice"]:
+            Checkpoint(state.result(), {**about, "epoch": state.epoch, **row}).save(self.best)
         if due:
             self.save_last(state, about)
-        self.write_table(state.history)
-
-    def write_table(self, history: list[dict[str, float]]) -> None:
-        """Write ``metrics.csv``."""
         text = io.StringIO()
-        table = csv.DictWriter(text, list(history[0]))
+        table = csv.DictWriter(text, list(state.history[0]))
         table.writeheader()
-        table.writerows(history)
+        table.writerows(state.history)
         write_text(self.path / "metrics.csv", text.getvalue())
 
 

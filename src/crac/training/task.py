@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -142,10 +143,6 @@ def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split
     else:
         network.standardise(*map(torch.from_numpy, store.moments(split.train)))
     whole = sliding_window(fabric_network, card.patch_size) if card.dims == 3 else fabric_network
-
-    def observe() -> dict[str, float]:
-        return validate(fabric, whole, loss, validation, split.validation, store.class_names)
-
     share = {"rank": fabric.global_rank, "world_size": fabric.world_size}
     place: dict[str, Any] = {"dims": card.dims, "cache": config.cache, "device": device, **share}
     size = config.batch_size // fabric.world_size
@@ -159,4 +156,5 @@ def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split
         validation = Batches(store, split.validation, size * 4 if on_gpu else size, shuffle=False, **place)
     else:
         validation = Volumes(store, split.validation, device, **share)
+    observe = partial(validate, fabric, whole, loss, validation, split.validation, store.class_names)
     return Task(step, batches, layout, observe, run, card, config), state

@@ -68,10 +68,7 @@ def train(config: TrainConfig, out: str | Path) -> Result:
 
 
 def resume(run: str | Path) -> Result:
-    """Go on with a run that was stopped, killed or interrupted, from its last checkpoint.
-
-    Args:
-        run: Its folder.
+    """Go on with a run, given its folder, that was stopped, killed or interrupted, from its last checkpoint.
 
     Raises:
         InputError: The folder is no run or is damaged, or its data set has changed.
@@ -148,7 +145,7 @@ def _explained(config: TrainConfig, run: RunFolder) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
-        raise InputError(_advice(config)) from error
+        raise InputError(f"out of memory: {_advice(config)}") from error
 
 
 def _advice(config: TrainConfig) -> str:
@@ -158,5 +155,4 @@ def _advice(config: TrainConfig) -> str:
         lower.insert(1, f"patch_size (now {' '.join(map(str, config.patch_size))})")
     other = ["precision bf16"] if config.precision in ("fp32", "tf32") else []
     other += {"device": ["cache memory"], "memory": ["cache mmap"], "mmap": []}[config.cache]
-    choose = f", or choose {', '.join(other)}" if other else ""
-    return f"out of memory: lower {', '.join(lower)}{choose}"
+    return f"lower {', '.join(lower)}" + (f", or choose {', '.join(other)}" if other else "")

@@ -18,20 +18,13 @@ if TYPE_CHECKING:
 
 
 class Volumes:
-    """Whole volumes of a store, one a batch: what 3-D networks are validated on.
+    """Whole volumes of a store, one a batch, on ``device``: what 3-D networks are validated on.
 
-    Args:
-        store: Where they are.
-        cases: Their names.
-        device: Where they end up.
-        rank: Which share is taken, of ``world_size``.
-        world_size: Number of shares.
+    Of the ``cases`` named, every process takes the share of its ``rank`` among ``world_size``.
     """
 
     def __init__(self, store: Store, cases: Sequence[str], device: torch.device, rank: int, world_size: int) -> None:
-        self.store = store
-        self.cases = list(cases)[rank::world_size]
-        self.device = device
+        self.store, self.cases, self.device = store, cases[rank::world_size], device
 
     def __iter__(self) -> Iterator[Batch]:
         for name in self.cases:

@@ -73,32 +73,30 @@ def _patient(
         for organ in ORGANS
     ]
     girth = generator.uniform(0.92, 1.08, 2)
-    rows, columns = np.meshgrid(np.arange(height, dtype=float), np.arange(width, dtype=float), indexing="ij")
     # Shapes are bent by one smooth field (anatomy), labels by another on top (the annotator).
     bend = waver(generator, shape, 6 / spacing[1], (depth / 8, height / 12, width / 12))
     astray = waver(generator, shape, waver_mm / spacing[1], (0.5, height / 30, width / 30))
-    image = np.zeros(shape)
-    label = np.zeros(shape, dtype=np.uint8)
-    for index in range(depth):
-        up = (index - (depth - 1) / 2) * spacing[0] / BODY_MM[0]
+    up: Array = (np.arange(depth, dtype=float)[:, None, None] - (depth - 1) / 2) * spacing[0] / BODY_MM[0]
 
-        def points(down: Array, right: Array, index: int = index, up: float = up) -> tuple[Array, Array, Array]:
-            back = (down + bend[0][index] - (height - 1) / 2) * spacing[1] / BODY_MM[1] / girth[0]
-            left = (right + bend[1][index] - (width - 1) / 2) * spacing[2] / BODY_MM[2] / girth[1]
-            return np.full(down.shape, up), back, left
+    def points(down: Array, right: Array) -> tuple[Array, Array, Array]:
+        back = (down + bend[0] - (height - 1) / 2) * spacing[1] / BODY_MM[1] / girth[0]
+        left = (right + bend[1] - (width - 1) / 2) * spacing[2] / BODY_MM[2] / girth[1]
+        return up, back, left
 
-        def tissue(down: Array, right: Array) -> Array:
-            where = points(down, right)
-            skin = ellipsoid(where[1:], (0, 0), (0.5, 0.5))
-            value = np.where(skin < 1, -100.0, -1000.0)
-            value = np.where(np.abs(skin - 0.86) < 0.06, 50.0, value)
-            for organ in organs:
-                value = np.where(ellipsoid(where, organ.centre, organ.radii, organ.turn) < 1, organ.units, value)
-            return value
-
-        image[index] = render(tissue, height, width)
-        where = points(rows + astray[0][index], columns + astray[1][index])
+    def tissue(down: Array, right: Array) -> Array:
+        where = points(down, right)
+        skin = ellipsoid(where[1:], (0, 0), (0.5, 0.5))
+        value = np.where(skin < 1, -100.0, -1000.0)
+        value[np.abs(skin - 0.86) < 0.06] = 50
         for organ in organs:
-            label[index][ellipsoid(where, organ.centre, organ.radii, organ.turn) < 1] = organ.label
+            value[ellipsoid(where, organ.centre, organ.radii, organ.turn) < 1] = organ.units
+        return value
+
+    image = render(tissue, height, width)
+    label = np.zeros(shape, dtype=np.uint8)
+    rows, columns = np.mgrid[:height, :width]
+    where = points(rows + astray[0], columns + astray[1])
+    for organ in organs:
+        label[ellipsoid(where, organ.centre, organ.radii, organ.turn) < 1] = organ.label
     image += 12 * smooth_noise(generator, shape, (0.3, 0.8, 0.8)) + generator.normal(0, 12, shape)
     return np.rint(np.clip(image, -1024, 1500)).astype(np.int16), label

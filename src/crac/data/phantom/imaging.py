@@ -14,6 +14,8 @@ from crac.files import write_text, writing
 Array = NDArray[np.float64]
 Pair = tuple[NDArray[np.int16], NDArray[np.uint8]]
 """Image and label of one volume, each ``(D, H, W)``."""
+Place = Sequence[float | Array]
+"""One number an axis, or one a slice ``(D, 1, 1)``."""
 SUPERSAMPLING = 2
 """Sub-voxels along H and W: edges then cut through voxels, which take a mixture of both tissues."""
 
@@ -52,13 +54,12 @@ def waver(
 def render(draw: Callable[[Array, Array], Array], height: int, width: int) -> Array:
     """Average a drawing, values at the coordinates ``(rows, columns)`` in voxels, over the sub-voxels of each voxel."""
     offsets = (np.arange(SUPERSAMPLING) + 0.5) / SUPERSAMPLING - 0.5
-    rows, columns = np.meshgrid(np.arange(height, dtype=float), np.arange(width, dtype=float), indexing="ij")
-    drawings = [draw(rows + down, columns + right) for down in offsets for right in offsets]
-    mean: Array = np.mean(drawings, axis=0)
-    return mean
+    rows, columns = np.mgrid[:height, :width]
+    drawings = (draw(rows + down, columns + right) for down in offsets for right in offsets)
+    return np.asarray(sum(drawings)) / SUPERSAMPLING**2
 
 
-def ellipsoid(points: Sequence[Array], centre: Sequence[float], radii: Sequence[float], turn: float = 0.0) -> Array:
+def ellipsoid(points: Sequence[Array], centre: Place, radii: Place, turn: float = 0.0) -> Array:
     """Below 1 inside, 1 on the surface; turned by ``turn`` radians in the plane of the last two axes."""
     offsets = [point - middle for point, middle in zip(points, centre, strict=True)]
     row, column = offsets[-2], offsets[-1]

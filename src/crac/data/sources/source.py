@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from crac.data.nifti import ENDINGS, stem
@@ -52,15 +52,14 @@ class Source:
     channel_names: tuple[str, ...]
     label_values: Mapping[int, int]
     cases: tuple[RawCase, ...]
-    problems: tuple[str, ...] = field(default=())
+    problems: tuple[str, ...] = ()
 
 
 def check_folder(folder: Path) -> None:
     """Refuse what is not a folder with something in it."""
     if not folder.is_dir():
-        raise InputError(
-            f"RAW must be a folder; got {str(folder)!r}, which {'is a file' if folder.exists() else 'does not exist'}"
-        )
+        what = "is a file" if folder.exists() else "does not exist"
+        raise InputError(f"RAW must be a folder; got {str(folder)!r}, which {what}")
     if not any(folder.iterdir()):
         raise InputError(f"RAW must hold a data set; {str(folder)!r} is empty")
 
