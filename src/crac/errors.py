@@ -26,6 +26,7 @@ EXTRA_OF = {package: extra for extra, packages in EXTRAS.items() for package in 
 """Optional package -> the extra of ``crac`` that installs it."""
 
 Model = TypeVar("Model", bound="BaseModel")
+Value = TypeVar("Value")
 
 
 class InputError(ValueError):
@@ -58,14 +59,14 @@ def one_of(argument: str, value: object, accepted: Iterable[object]) -> InputErr
 
 def check_number(
     argument: str,
-    value: Any,
+    value: Value,
     *,
     least: float | None = None,
     above: float | None = None,
     most: float | None = None,
     whole: bool = False,
-) -> None:
-    """Refuse a value that is not a number, not a ``whole`` one where that is asked for, or outside its range.
+) -> Value:
+    """Return a value that is a number, a ``whole`` one where that is asked for, and in its range; refuse any other.
 
     The range includes ``least`` and ``most`` but not ``above``; ``argument`` is the value's name in the message.
     """
@@ -73,7 +74,7 @@ def check_number(
         number = float(value)
         low = number == number and (least is None or number >= least)
         if low and (above is None or number > above) and (most is None or number <= most):
-            return
+            return value
     words = "a whole number" if whole else "a number"
     bounds = [f"of at least {least}"] * (least is not None) + [f"above {above}"] * (above is not None)
     bounds += [f"of at most {most}"] * (most is not None)

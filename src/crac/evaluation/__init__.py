@@ -11,14 +11,4 @@ from crac.evaluation.engine import evaluate  # noqa: E402
 from crac.evaluation.measure import Evaluation, measure  # noqa: E402
 from crac.evaluation.protocol import PROTOCOLS, Protocol  # noqa: E402
 
-__all__ = [
-    "PROTOCOLS",
-    "Case",
-    "CaseSource",
-    "Evaluation",
-    "LoadedCases",
-    "Protocol",
-    "audit",
-    "evaluate",
-    "measure",
-]
+__all__ = ["PROTOCOLS", "Case", "CaseSource", "Evaluation", "LoadedCases", "Protocol", "audit", "evaluate", "measure"]

@@ -9,11 +9,9 @@ Under both, a class that only one of prediction and label shows is as far away a
 misses an organ must not gain by it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 from crac.errors import InputError, check_number, one_of
 from crac.metrics import CalibrationMeter
@@ -84,7 +82,7 @@ class Protocol:
                     raise one_of(argument, value, accepted)
 
     @classmethod
-    def named(cls, name: str, class_names: Sequence[str] = (), regions: Regions = "volume", **changes: Any) -> Protocol:
+    def named(cls, name: str, class_names: Sequence[str] = (), regions: Regions = "volume", **changes: Any) -> Self:
         """A protocol by its name.
 
         Args:

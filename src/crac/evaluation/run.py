@@ -1,10 +1,8 @@
 """Cases from a run: what its model says about the volumes of its own split."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -54,7 +52,7 @@ class RunCases:
         split: str = "test",
         data: str | Path | None = None,
         grid: Literal["native", "prepared"] = "prepared",
-    ) -> RunCases:
+    ) -> Self:
         """The cases of a run's own split; the arguments are those of :func:`evaluate_run`."""
         if split not in PARTS:
             raise one_of("split", split, PARTS)

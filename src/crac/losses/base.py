@@ -1,7 +1,7 @@
 """What every loss shares: checked input, cross-entropy, an optional Dice term, hooks for what a method changes."""
 
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,14 +13,6 @@ from crac.functional.patches import check_integers, one_hot
 from crac.losses.multipliers import FixedPrecision, Multipliers
 
 ClassWeights = Sequence[float] | Tensor | None
-
-
-class Common(TypedDict, total=False):
-    """The keywords of every loss; :class:`SegmentationLoss` says what they mean."""
-
-    ignore_index: int | None
-    class_weights: ClassWeights
-    dice_weight: float
 
 
 def check_batch(logits: Tensor, labels: Tensor, num_classes: int, ignore_index: int | None = None) -> Tensor:

@@ -1,14 +1,12 @@
 """``bwcr``: boundary-weighted logit consistency."""
 
-from typing import Unpack
-
 import torch
 from torch import Tensor
 
 from crac.errors import InputError, check_number
 from crac.functional.distances import boundary_weights
 from crac.functional.patches import check_labels, one_hot
-from crac.losses.base import Common, SegmentationLoss, check_batch, masked_mean, widen
+from crac.losses.base import ClassWeights, SegmentationLoss, check_batch, masked_mean, widen
 
 
 class BWCRLoss(SegmentationLoss):
@@ -26,9 +24,17 @@ class BWCRLoss(SegmentationLoss):
     """
 
     def __init__(
-        self, num_classes: int, reach: int = 10, largest: float = 1.0, smallest: float = 0.01, **common: Unpack[Common]
+        self,
+        num_classes: int,
+        reach: int = 10,
+        largest: float = 1.0,
+        smallest: float = 0.01,
+        *,
+        ignore_index: int | None = None,
+        class_weights: ClassWeights = None,
+        dice_weight: float = 0.0,
     ) -> None:
-        super().__init__(num_classes, **common)
+        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
         check_number("reach", reach, least=1, whole=True)
         check_number("largest", largest)
         check_number("smallest", smallest)

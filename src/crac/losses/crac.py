@@ -1,7 +1,7 @@
 """``crac``: class and region-adaptive constraints, the method of this package."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from crac.functional.patches import Border, check_border, narrow, patch_radius
 from crac.functional.penalty import PENALTIES
 from crac.functional.priors import neighbourhood_counts, neighbourhood_proportions
 from crac.functional.regions import check_radii, region_map
-from crac.losses.base import Common, SegmentationLoss, check_batch, masked_mean, widen
+from crac.losses.base import ClassWeights, SegmentationLoss, check_batch, masked_mean, widen
 from crac.losses.multipliers import Average, Multipliers
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -83,9 +83,11 @@ class CRaCLoss(SegmentationLoss):
         gamma: float = 1.2,
         mu: float = 0.9,
         rho_every: int = 10,
-        **common: Unpack[Common],
+        ignore_index: int | None = None,
+        class_weights: ClassWeights = None,
+        dice_weight: float = 0.0,
     ) -> None:
-        super().__init__(num_classes, **common)
+        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
         if preset not in PRESETS:
             raise one_of("preset", preset, PRESETS)
         given = {"inner_scale": inner_scale, "outer_scale": outer_scale, "border": border, "average": average}

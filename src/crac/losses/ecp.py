@@ -1,11 +1,9 @@
 """``ecp``: explicit confidence penalty."""
 
-from typing import Unpack
-
 from torch import Tensor
 
 from crac.errors import check_number
-from crac.losses.base import Common, SegmentationLoss, masked_mean
+from crac.losses.base import ClassWeights, SegmentationLoss, masked_mean
 
 
 class ECPLoss(SegmentationLoss):
@@ -16,10 +14,17 @@ class ECPLoss(SegmentationLoss):
         num_classes, ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
     """
 
-    def __init__(self, num_classes: int, alpha: float = 0.1, **common: Unpack[Common]) -> None:
-        super().__init__(num_classes, **common)
-        check_number("alpha", alpha)
-        self.alpha = alpha
+    def __init__(
+        self,
+        num_classes: int,
+        alpha: float = 0.1,
+        *,
+        ignore_index: int | None = None,
+        class_weights: ClassWeights = None,
+        dice_weight: float = 0.0,
+    ) -> None:
+        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
+        self.alpha = check_number("alpha", alpha)
 
     def penalty_term(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the weighted negative entropy."""

@@ -1,11 +1,9 @@
 """``ls``: label smoothing."""
 
-from typing import Unpack
-
 from torch import Tensor
 
 from crac.errors import check_number
-from crac.losses.base import Common, SegmentationLoss, masked_mean
+from crac.losses.base import ClassWeights, SegmentationLoss, masked_mean
 
 
 class LSLoss(SegmentationLoss):
@@ -17,10 +15,17 @@ class LSLoss(SegmentationLoss):
         num_classes, ignore_index, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
     """
 
-    def __init__(self, num_classes: int, alpha: float = 0.1, **common: Unpack[Common]) -> None:
-        super().__init__(num_classes, **common)
-        check_number("alpha", alpha, least=0, most=1)
-        self.alpha = alpha
+    def __init__(
+        self,
+        num_classes: int,
+        alpha: float = 0.1,
+        *,
+        ignore_index: int | None = None,
+        class_weights: ClassWeights = None,
+        dice_weight: float = 0.0,
+    ) -> None:
+        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
+        self.alpha = check_number("alpha", alpha, least=0, most=1)
 
     def fit_term(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the cross-entropy with smoothed labels."""

@@ -1,11 +1,9 @@
 """``mbls``: margin-based label smoothing."""
 
-from typing import Unpack
-
 from torch import Tensor
 
 from crac.errors import check_number
-from crac.losses.base import Common, SegmentationLoss, masked_mean
+from crac.losses.base import ClassWeights, SegmentationLoss, masked_mean
 
 
 class MbLSLoss(SegmentationLoss):
@@ -17,8 +15,17 @@ class MbLSLoss(SegmentationLoss):
         num_classes, ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
     """
 
-    def __init__(self, num_classes: int, alpha: float = 0.1, margin: float = 10.0, **common: Unpack[Common]) -> None:
-        super().__init__(num_classes, **common)
+    def __init__(
+        self,
+        num_classes: int,
+        alpha: float = 0.1,
+        margin: float = 10.0,
+        *,
+        ignore_index: int | None = None,
+        class_weights: ClassWeights = None,
+        dice_weight: float = 0.0,
+    ) -> None:
+        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
         check_number("alpha", alpha)
         check_number("margin", margin)
         self.alpha, self.margin = alpha, margin

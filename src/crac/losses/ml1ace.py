@@ -1,13 +1,11 @@
 """``ml1ace``: cross-entropy plus the marginal L1 average calibration error."""
 
-from typing import Unpack
-
 import torch
 from torch import Tensor
 
 from crac.errors import check_number
 from crac.functional.patches import one_hot
-from crac.losses.base import Common, SegmentationLoss
+from crac.losses.base import ClassWeights, SegmentationLoss
 
 COPIES = 64
 """Every bin is kept this many times, so that neighbouring pixels of a GPU do not wait to add to the same one."""
@@ -26,8 +24,17 @@ class ML1ACELoss(SegmentationLoss):
         num_classes, ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
     """
 
-    def __init__(self, num_classes: int, alpha: float = 1.0, bins: int = 20, **common: Unpack[Common]) -> None:
-        super().__init__(num_classes, **common)
+    def __init__(
+        self,
+        num_classes: int,
+        alpha: float = 1.0,
+        bins: int = 20,
+        *,
+        ignore_index: int | None = None,
+        class_weights: ClassWeights = None,
+        dice_weight: float = 0.0,
+    ) -> None:
+        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
         check_number("alpha", alpha, least=0)
         check_number("bins", bins, least=1, whole=True)
         self.alpha, self.bins = alpha, bins

@@ -1,14 +1,12 @@
 """``nacl``: neighbour-aware calibration."""
 
-from typing import Unpack
-
 from torch import Tensor
 
 from crac import kernels
 from crac.errors import check_number
 from crac.functional.patches import Border, check_border, patch_radius
 from crac.functional.priors import neighbourhood_proportions
-from crac.losses.base import Common, SegmentationLoss, masked_mean
+from crac.losses.base import ClassWeights, SegmentationLoss, masked_mean
 
 
 class NACLLoss(SegmentationLoss):
@@ -29,11 +27,13 @@ class NACLLoss(SegmentationLoss):
         alpha: float = 0.1,
         border: Border = "replicate",
         kernel_size: int = 3,
-        **common: Unpack[Common],
+        *,
+        ignore_index: int | None = None,
+        class_weights: ClassWeights = None,
+        dice_weight: float = 0.0,
     ) -> None:
-        super().__init__(num_classes, **common)
-        check_number("alpha", alpha)
-        self.alpha = alpha
+        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
+        self.alpha = check_number("alpha", alpha)
         self.border = check_border(border)
         self.kernel_size = kernel_size
         self.radius = patch_radius(kernel_size)

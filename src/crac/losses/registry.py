@@ -45,8 +45,7 @@ def build_loss(name: str, num_classes: int, **options: Any) -> SegmentationLoss:
     """
     if name not in METHODS:
         raise one_of("name", name, METHODS)
-    own, common = inspect.signature(METHODS[name]).parameters, inspect.signature(SegmentationLoss).parameters
-    known = [keyword for keyword in own | common if keyword not in ("num_classes", "common")]
+    known = [keyword for keyword in inspect.signature(METHODS[name]).parameters if keyword != "num_classes"]
     for option in options:
         if option not in known:
             raise one_of(f"option of {name!r}", option, known)

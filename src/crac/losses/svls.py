@@ -1,14 +1,13 @@
 """``svls``: spatially varying label smoothing."""
 
 import math
-from typing import Unpack
 
 from torch import Tensor
 
 from crac import kernels
 from crac.errors import check_number
 from crac.functional.patches import one_hot, pad, patch_radius, weighted_patches
-from crac.losses.base import Common, SegmentationLoss, masked_mean
+from crac.losses.base import ClassWeights, SegmentationLoss, masked_mean
 
 
 class SVLSLoss(SegmentationLoss):
@@ -24,10 +23,18 @@ class SVLSLoss(SegmentationLoss):
         num_classes, ignore_index, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
     """
 
-    def __init__(self, num_classes: int, sigma: float = 2.0, kernel_size: int = 3, **common: Unpack[Common]) -> None:
-        super().__init__(num_classes, **common)
-        check_number("sigma", sigma, above=0)
-        self.sigma = sigma
+    def __init__(
+        self,
+        num_classes: int,
+        sigma: float = 2.0,
+        kernel_size: int = 3,
+        *,
+        ignore_index: int | None = None,
+        class_weights: ClassWeights = None,
+        dice_weight: float = 0.0,
+    ) -> None:
+        super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
+        self.sigma = check_number("sigma", sigma, above=0)
         self.radius = patch_radius(kernel_size, least=3)
 
     def setting(self, logits: Tensor, labels: Tensor, fit: bool = True, penalty: bool = True) -> kernels.Setting | None:

@@ -1,10 +1,8 @@
 """What a trained network is: all that is needed to rebuild it and to feed it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from crac.data import Recipe, Store
 from crac.data.recipe import Strict
@@ -36,7 +34,7 @@ class ModelCard(Strict):
     @classmethod
     def of(
         cls, store: Store, backbone: str, width: int, dims: Literal[2, 3], patch_size: tuple[int, ...] | None
-    ) -> ModelCard:
+    ) -> Self:
         """The card of a network trained on a store."""
         if patch_size is not None and len(patch_size) != dims:
             raise InputError(f"patch_size must be {dims} numbers where dims is {dims}; got {patch_size}")
@@ -44,7 +42,7 @@ class ModelCard(Strict):
         return cls(backbone=backbone, width=width, dims=dims, patch_size=patch_size, **of_data)
 
     @classmethod
-    def read(cls, info: Mapping[str, Any], path: Path) -> ModelCard:
+    def read(cls, info: Mapping[str, Any], path: Path) -> Self:
         """The card in a checkpoint's description."""
         return checked(cls, info.get("model"), f"{path} does not say what model it holds")
 

@@ -4,14 +4,12 @@ Weights and the JSON that explains them are one file, so that no moment exists a
 ``.json`` beside it is a copy to read. Loading runs no code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -52,7 +50,7 @@ class Checkpoint:
         write_json(path.with_suffix(".json"), info)
 
     @classmethod
-    def load(cls, path: Path) -> Checkpoint:
+    def load(cls, path: Path) -> Self:
         """Read a file back.
 
         Raises:

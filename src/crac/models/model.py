@@ -1,10 +1,9 @@
 """A trained network, ready to be used on images as they come."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
@@ -71,7 +70,7 @@ class Model:
     @classmethod
     def load(
         cls, run: str | Path, device: str = "auto", checkpoint: str = "best", batch_size: int = 16, flips: bool = False
-    ) -> Model:
+    ) -> Self:
         """Load a model from a run; no code in the file is run.
 
         Args:
