@@ -1,5 +1,7 @@
 """Which voxels of a batch are measured."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -8,6 +10,8 @@ from torch import Tensor
 
 from crac.errors import InputError, one_of
 from crac.functional.distances import within
+
+__all__ = ["MASKS", "Mask", "select_voxels"]
 
 Mask = Literal["label_foreground", "predicted_foreground", "union_foreground", "band", "all"]
 MASKS = get_args(Mask)
@@ -21,6 +25,7 @@ def select_voxels(
     band: float = 5.0,
     spacing: Sequence[float] | None = None,
     ignore_index: int | None = None,
+    in_slices: bool = False,
 ) -> Tensor | None:
     """Boolean ``(B, *S)`` of the voxels that count, None for all of them.
 
@@ -32,6 +37,7 @@ def select_voxels(
         band: Largest distance to the foreground of the voxels of the mask ``"band"``, in the unit of ``spacing``.
         spacing: Size of a voxel along each axis of ``S``, 1 by default.
         ignore_index: Label of voxels that never count.
+        in_slices: Take distances within the slices ``(H, W)`` of volumes only.
     """
     if mask not in MASKS:
         raise one_of("mask", mask, MASKS)
@@ -47,5 +53,6 @@ def select_voxels(
             predicted = scores[:, 0] < scores[:, 1:].amax(1)
             keep = predicted if keep is None else keep | predicted
         if mask == "band" and keep is not None:
-            keep = within(keep, dims, band, spacing)
+            sides = spacing[-2:] if spacing is not None and in_slices else spacing
+            keep = within(keep, 2 if in_slices else dims, band, sides)
     return known if keep is None else keep if known is None else keep & known

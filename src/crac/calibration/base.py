@@ -1,0 +1,225 @@
+"""What every calibrator shares: the cell of each voxel, the map of its logits, fitting, and a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from crac._version import __version__
+from crac.calibration.fitting import LOWEST, Coefficients, Fit, fit_cells
+from crac.errors import InputError, check_number, one_of
+from crac.files import write_json
+from crac.functional.regions import check_radii, region_map
+from crac.metrics.calibration import Mask
+from crac.metrics.masks import select_voxels
+
+__all__ = ["Batches", "Calibrator", "log_probabilities"]
+
+Batches = Callable[[], Iterable[tuple[Tensor, Tensor]]]
+FORMAT = 1
+SMALLEST = 1e-7
+"""Probabilities below it are raised to it before their logarithm is taken."""
+
+
+def log_probabilities(probabilities: Tensor) -> Tensor:
+    """Logits of a model that only gives probabilities: their logarithms, which softmax turns back into them."""
+    wide = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
+    return wide.clamp(min=SMALLEST).log()
+
+
+class Calibrator(nn.Module):
+    """Calibrated probabilities ``softmax(z)``, where ``z`` depends on the logits and on the cell of the voxel.
+
+    The cell is the class that is predicted there, the region of the voxel in the map of predictions (inside, or near a
+    boundary), both, or the same everywhere. Fitting finds the coefficients of each cell that maximise the likelihood
+    of held-out labels.
+
+    Args:
+        num_classes: ``K``, the background included.
+        radii: Growing distances to the predicted boundary, in voxels, that separate the regions; the default is the
+            calibrator's own.
+        regions: Whether neighbourhoods of a volume ``(B, K, D, H, W)`` are taken in the ``"volume"`` or in each
+            ``"slice"`` ``(H, W)``.
+
+    Attributes:
+        fitted: What it was fitted on, and what there is to say about it; empty before.
+    """
+
+    name: ClassVar[str]
+    coefficients: ClassVar[Coefficients] = "scale"
+    by_class: ClassVar[bool] = False
+    by_region: ClassVar[bool] = False
+    keeps_labels: ClassVar[bool] = True
+    default_radii: ClassVar[tuple[int, ...]] = (1,)
+    weights: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        radii: Sequence[int] | None = None,
+        regions: Literal["volume", "slice"] = "volume",
+    ) -> None:
+        super().__init__()
+        check_number("num_classes", num_classes, least=2, whole=True)
+        self.num_classes = num_classes
+        self.radii = self.default_radii if radii is None else tuple(radii)
+        check_radii(self.radii)
+        if regions not in ("volume", "slice"):
+            raise one_of("regions", regions, ("volume", "slice"))
+        self.regions = regions
+        self.fitted: dict[str, Any] = {}
+        self.register_buffer("weights", Fit.identity(self.coefficients, self.num_cells, num_classes))
+
+    @property
+    def cell_shape(self) -> tuple[int, ...]:
+        """Number of classes and of regions the cells tell apart, as far as they do."""
+        return (self.num_classes,) * self.by_class + (len(self.radii) + 1,) * self.by_region
+
+    @property
+    def num_cells(self) -> int:
+        """Number of cells."""
+        return int(torch.Size(self.cell_shape).numel())
+
+    @property
+    def temperature(self) -> Tensor:
+        """Temperature of each cell, in the shape of :attr:`cell_shape`: row = predicted class, column 0 inner."""
+        return (1 / self.weights[:, 0]).view(self.cell_shape)
+
+    def cells(self, logits: Tensor) -> Tensor:
+        """The cell of every voxel, ``(B, *S)``, of logits ``(B, K, *S)``."""
+        predicted = logits.argmax(1)
+        cell = predicted if self.by_class else torch.zeros_like(predicted)
+        if not self.by_region:
+            return cell
+        slices = self.regions == "slice" and predicted.ndim == 4
+        flat = predicted.flatten(0, 1) if slices else predicted
+        region = region_map(flat, radii=self.radii).view(predicted.shape)
+        return cell * (len(self.radii) + 1) + region
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Calibrated probabilities ``(B, K, *S)`` in at least ``float32``."""
+        self._check(logits)
+        wide = logits if logits.dtype == torch.float64 else logits.float()
+        weights = self.weights.to(wide.dtype)[self.cells(wide)].movedim(-1, 1)  # (B, J, *S)
+        if self.coefficients == "scale":
+            z = wide * weights
+        else:
+            scale, bias = weights[:, : -self.num_classes], weights[:, -self.num_classes :]
+            z = wide * scale + bias
+        probabilities = z.softmax(1)
+        return _keep_winner(wide, probabilities) if self.keeps_labels else probabilities
+
+    def from_probabilities(self, probabilities: Tensor) -> Tensor:
+        """Calibrate the probabilities ``(B, K, *S)`` of a model that gives no logits."""
+        calibrated: Tensor = self(log_probabilities(probabilities))
+        return calibrated
+
+    @torch.no_grad()
+    def fit(
+        self,
+        batches: Batches,
+        *,
+        mask: Mask = "band",
+        weight: Literal["voxel", "batch"] = "voxel",
+        ignore_index: int | None = None,
+        from_probabilities: bool = False,
+    ) -> Self:
+        """Find the coefficients with the highest likelihood; reads the data a few times, one batch at a time.
+
+        Args:
+            batches: Called once a pass; yields logits ``(B, K, *S)`` and labels ``(B, *S)`` of held-out cases.
+            mask: Which voxels count, see :class:`crac.CalibrationMeter`.
+            weight: What counts the same: every ``"voxel"``, or every ``"batch"`` however many voxels it has; give a
+                volume as one batch to weigh volumes equally.
+            ignore_index: Label of voxels that never count.
+            from_probabilities: The batches hold probabilities instead of logits.
+        """
+        if weight not in ("voxel", "batch"):
+            raise one_of("weight", weight, ("voxel", "batch"))
+
+        def voxels() -> Iterable[tuple[Tensor, Tensor, Tensor, float]]:
+            for given, labels in batches():
+                logits = log_probabilities(given) if from_probabilities else given
+                self._check(logits)
+                logits = logits if logits.dtype == torch.float64 else logits.float()
+                slices = self.regions == "slice" and logits.ndim == 5
+                keep = select_voxels(mask, logits, labels, ignore_index=ignore_index, in_slices=slices)
+                rows = [logits.transpose(0, 1).flatten(1), labels.flatten(), self.cells(logits).flatten()]
+                if keep is not None:
+                    chosen = keep.flatten().nonzero().squeeze(1)
+                    rows = [row.index_select(-1, chosen) for row in rows]
+                number = rows[1].numel()
+                if number:
+                    yield *rows, 1.0 if weight == "voxel" else 1 / number  # type: ignore[misc]
+
+        found = fit_cells(voxels, self.coefficients, self.num_cells, self.num_classes)
+        self.weights.copy_(found.weights)
+        self.fitted = {"mask": mask, "weight": weight, "batches": found.batches, "voxels": found.voxels,
+                       "voxels_by_cell": found.by_cell, "passes": found.passes, "notes": self._notes(found)}  # fmt: skip
+        return self
+
+    def save(self, path: str | Path) -> None:
+        """Write a JSON file, which :func:`crac.load_calibrator` reads."""
+        options = {"radii": list(self.radii), "regions": self.regions}
+        write_json(
+            Path(path),
+            {"format": FORMAT, "crac": __version__, "calibrator": self.name, "num_classes": self.num_classes,
+             "options": options, "weights": self.weights.double().tolist(), "fitted": self.fitted},
+        )  # fmt: skip
+
+    def restore(self, weights: Any, fitted: dict[str, Any]) -> None:
+        """Take over coefficients from a file; what cannot be coefficients is refused."""
+        values = torch.tensor(weights, dtype=torch.float64)
+        if values.shape != self.weights.shape:
+            raise InputError(f"weights must have shape {tuple(self.weights.shape)}; got {tuple(values.shape)}")
+        scales = values[:, : -self.num_classes] if self.coefficients != "scale" else values
+        if not values.isfinite().all() or (self.keeps_labels and not (scales > 0).all()):
+            raise InputError("weights must be finite, and temperatures positive")
+        self.weights.copy_(values)
+        self.fitted = dict(fitted)
+
+    def extra_repr(self) -> str:
+        """Shown by ``print(calibrator)``."""
+        return f"num_classes={self.num_classes}, radii={self.radii}, regions={self.regions!r}"
+
+    def _check(self, logits: Tensor) -> None:
+        if not logits.is_floating_point() or logits.ndim not in (4, 5) or logits.shape[1] != self.num_classes:
+            raise InputError(
+                f"logits must be floating point of shape (B, {self.num_classes}, H, W) or (B, {self.num_classes}, D, H, "
+                f"W); got {logits.dtype} of shape {tuple(logits.shape)}"
+            )
+
+    def _notes(self, found: Fit) -> list[str]:
+        """What a reader should know about the fit, a sentence each."""
+        notes = []
+        for number, count in enumerate(found.by_cell):
+            where = self.cell_name(number)
+            scale = float(found.weights[number, 0])
+            if not count:
+                notes.append(f"{where}: no voxel was seen, so it takes the common temperature {1 / scale:.3g}")
+            elif self.coefficients == "scale" and not LOWEST * 1.001 < scale < 0.999 / LOWEST:
+                notes.append(f"{where}: the temperature is at its bound, {1 / scale:.3g}; the likelihood wants it beyond")
+        return notes
+
+    def cell_name(self, number: int) -> str:
+        """A cell in words."""
+        regions = len(self.radii) + 1 if self.by_region else 1
+        names = [f"class {number // regions}"] * self.by_class
+        if self.by_region:
+            region = number % regions
+            names.append(("inner", "outer")[region] if regions == 2 else f"region {region} of {regions}")
+        return ", ".join(names) or "all voxels"
+
+
+def _keep_winner(logits: Tensor, probabilities: Tensor) -> Tensor:
+    """Lift the probability of the class with the largest logit just above the others where it is not above them."""
+    winner = logits.argmax(1, keepdim=True)
+    best, now = probabilities.max(1, keepdim=True)
+    lifted = probabilities.scatter(1, winner, torch.nextafter(best, torch.full_like(best, 2)))
+    return torch.where(now == winner, probabilities, lifted)

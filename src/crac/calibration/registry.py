@@ -1,0 +1,69 @@
+"""Every calibrator by its name, and from its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from crac.calibration.base import FORMAT, Calibrator
+from crac.calibration.class_ import ClassCalibrator
+from crac.calibration.class_region import ClassRegionCalibrator
+from crac.calibration.class_region_affine import ClassRegionAffineCalibrator
+from crac.calibration.identity import IdentityCalibrator
+from crac.calibration.region import RegionCalibrator
+from crac.calibration.temperature import TemperatureCalibrator
+from crac.calibration.vector import VectorCalibrator
+from crac.errors import InputError, one_of
+from crac.files import read_json
+
+__all__ = ["CALIBRATORS", "build_calibrator", "load_calibrator"]
+
+CALIBRATORS: dict[str, type[Calibrator]] = {
+    calibrator.name: calibrator
+    for calibrator in (
+        IdentityCalibrator,
+        TemperatureCalibrator,
+        ClassCalibrator,
+        RegionCalibrator,
+        ClassRegionCalibrator,
+        ClassRegionAffineCalibrator,
+        VectorCalibrator,
+    )
+}
+"""Name -> class of the calibrator."""
+
+
+def build_calibrator(name: str, num_classes: int, **options: Any) -> Calibrator:
+    """Make a calibrator by its name.
+
+    Args:
+        name: One of :data:`CALIBRATORS`.
+        num_classes: ``K``, the background included.
+        **options: ``radii`` and ``regions``, see :class:`~crac.calibration.Calibrator`.
+
+    Example:
+        >>> build_calibrator("class_region", num_classes=4).temperature.shape
+        torch.Size([4, 2])
+    """
+    if name not in CALIBRATORS:
+        raise one_of("name", name, CALIBRATORS)
+    try:
+        return CALIBRATORS[name](num_classes, **options)
+    except TypeError as error:
+        raise InputError(f"options of {name!r}: {error}") from error
+
+
+def load_calibrator(path: str | Path) -> Calibrator:
+    """Read a calibrator that :meth:`~crac.calibration.Calibrator.save` wrote; no code in the file is run."""
+    path = Path(path)
+    content = read_json(path)
+    try:
+        version = int(content["format"])
+        if version > FORMAT:
+            raise InputError(f"it has format {version}, this crac reads up to {FORMAT}: upgrade crac")
+        calibrator = build_calibrator(content["calibrator"], content["num_classes"], **content["options"])
+        calibrator.restore(content["weights"], content["fitted"])
+    except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
+        reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
+        raise InputError(f"{path} is not a calibrator: {reason}") from error
+    return calibrator
