@@ -15,7 +15,7 @@ from torch import Tensor
 
 from crac.benchmark.results import CellResult
 from crac.benchmark.suite import Cell, Job
-from crac.calibration import fit_temperature
+from crac.calibration import build_calibrator
 from crac.data import Split, Store
 from crac.errors import InputError
 from crac.evaluation import Case, Protocol, evaluate
@@ -136,7 +136,10 @@ def _test(cell: Cell, job: Job, folder: Folder, result: Result, model: Model, st
         for case in map(cases.load, cases.names):
             yield case.scores.unsqueeze(0), case.labels.unsqueeze(0)
 
-    temperature = fit_temperature(validation) if cell.tempered else 1.0
+    temperature = 1.0
+    if cell.tempered:
+        calibrator = build_calibrator("temperature", store.num_classes).to(model.device)
+        temperature = float(calibrator.fit(validation, mask="all").temperature)
     cases = RunCases(model, store, split.test, transform=lambda logits: logits / temperature)
     protocol = Protocol.named("paper", store.class_names, regions="slice" if model.card.dims == 2 else "volume")
     views = Views(store)

@@ -1,8 +1,5 @@
 """What every calibrator shares: the cell of each voxel, the map of its logits, fitting, and a file."""
 
-from __future__ import annotations
-
-import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -15,10 +12,7 @@ from crac.calibration.fitting import LOWEST, Coefficients, Fit, fit_cells
 from crac.errors import InputError, check_number, one_of
 from crac.files import write_json
 from crac.functional.regions import check_radii, region_map
-from crac.metrics.calibration import Mask
-from crac.metrics.masks import select_voxels
-
-__all__ = ["Batches", "Calibrator", "log_probabilities"]
+from crac.metrics.masks import Mask, select_voxels
 
 Batches = Callable[[], Iterable[tuple[Tensor, Tensor]]]
 FORMAT = 1
@@ -160,8 +154,8 @@ class Calibrator(nn.Module):
 
         found = fit_cells(voxels, self.coefficients, self.num_cells, self.num_classes)
         self.weights.copy_(found.weights)
-        self.fitted = {"mask": mask, "weight": weight, "batches": found.batches, "voxels": found.voxels,
-                       "voxels_by_cell": found.by_cell, "passes": found.passes, "notes": self._notes(found)}  # fmt: skip
+        self.fitted = {"mask": mask, "weight": weight, "batches": found.batches, "passes": found.passes}
+        self.fitted |= {"voxels": sum(found.by_cell), "voxels_by_cell": found.by_cell, "notes": self._notes(found)}
         return self
 
     def save(self, path: str | Path) -> None:
@@ -191,8 +185,8 @@ class Calibrator(nn.Module):
     def _check(self, logits: Tensor) -> None:
         if not logits.is_floating_point() or logits.ndim not in (4, 5) or logits.shape[1] != self.num_classes:
             raise InputError(
-                f"logits must be floating point of shape (B, {self.num_classes}, H, W) or (B, {self.num_classes}, D, H, "
-                f"W); got {logits.dtype} of shape {tuple(logits.shape)}"
+                f"logits must be floating point of shape (B, {self.num_classes}, *S), S 2 or 3 sizes; "
+                f"got {logits.dtype} of shape {tuple(logits.shape)}"
             )
 
     def _notes(self, found: Fit) -> list[str]:
@@ -204,7 +198,9 @@ class Calibrator(nn.Module):
             if not count:
                 notes.append(f"{where}: no voxel was seen, so it takes the common temperature {1 / scale:.3g}")
             elif self.coefficients == "scale" and not LOWEST * 1.001 < scale < 0.999 / LOWEST:
-                notes.append(f"{where}: the temperature is at its bound, {1 / scale:.3g}; the likelihood wants it beyond")
+                notes.append(
+                    f"{where}: the temperature is at its bound, {1 / scale:.3g}; the likelihood wants it beyond"
+                )
         return notes
 
     def cell_name(self, number: int) -> str:

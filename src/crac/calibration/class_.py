@@ -1,10 +1,6 @@
 """``class``: a temperature for each predicted class."""
 
-from __future__ import annotations
-
 from crac.calibration.base import Calibrator
-
-__all__ = ["ClassCalibrator"]
 
 
 class ClassCalibrator(Calibrator):

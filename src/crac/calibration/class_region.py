@@ -1,10 +1,6 @@
 """``class_region``: a temperature for each predicted class and region."""
 
-from __future__ import annotations
-
 from crac.calibration.base import Calibrator
-
-__all__ = ["ClassRegionCalibrator"]
 
 
 class ClassRegionCalibrator(Calibrator):

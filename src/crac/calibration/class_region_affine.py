@@ -1,12 +1,8 @@
 """``class_region_affine``: a scale and a bias for each predicted class and region, the predicted class kept."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from crac.calibration.base import Calibrator
-
-__all__ = ["ClassRegionAffineCalibrator"]
 
 
 class ClassRegionAffineCalibrator(Calibrator):

@@ -8,6 +8,7 @@ neither on the sample nor on how the data was divided into batches or processes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -17,8 +18,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from crac.errors import InputError
-
-__all__ = ["LOWEST", "Coefficients", "Fit", "fit_cells"]
 
 Coefficients = Literal["scale", "affine", "vector"]
 """Coefficients of a cell: one scale of all logits; that and a bias for each class; or both for each class."""
@@ -145,30 +144,34 @@ def _draw(voxels: Voxels, cells: int) -> tuple[list[tuple[Tensor, ...]], int]:
 def _minimise(
     sums_of: Callable[[Tensor], _Sums], weights: Tensor, coefficients: Coefficients, most: int
 ) -> tuple[Tensor, _Sums, int]:
-    """Newton's method, every cell by itself; a step that makes a cell worse is halved."""
-    identity = Fit.identity(coefficients, 1, (weights.shape[1] - 1) if coefficients == "affine" else weights.shape[1] // 2)
-    best, best_loss, best_sums = weights, torch.full((len(weights),), torch.inf, dtype=torch.float64), None
-    for step in range(1, most + 1):
+    """Newton's method, every cell by itself; a step that makes a cell worse is halved.
+
+    Returns:
+        The coefficients, the sums there, and how often sums were taken.
+    """
+    size = weights.shape[1]
+    identity = Fit.identity(coefficients, 1, {"scale": 1, "affine": size - 1, "vector": size // 2}[coefficients])
+    strength = 0.0 if coefficients == "scale" else RIDGE
+    best, best_loss = weights, torch.full((len(weights),), torch.inf, dtype=torch.float64)
+    for taken in itertools.count(1):
         sums = sums_of(weights)
-        ridge = torch.full((weights.shape[1],), 0.0 if coefficients == "scale" else RIDGE, dtype=torch.float64)
-        ridge = ridge * (sums.weight / sums.count.clamp(min=1)).unsqueeze(1)
-        away = weights - identity[:, : weights.shape[1]]
+        ridge = strength * (sums.weight / sums.count.clamp(min=1)).unsqueeze(1).expand_as(weights)
+        away = weights - identity
         loss = sums.loss + (ridge * away**2).sum(1) / 2
         better = loss <= best_loss * (1 + 1e-12) + 1e-300
         best = torch.where(better.unsqueeze(1), weights, best)
         best_loss = torch.where(better, loss, best_loss)
-        best_sums = sums
         hessian = sums.hessian + torch.diag_embed(ridge + 1e-12 * sums.weight.clamp(min=1e-300).unsqueeze(1))
         move = torch.linalg.solve(hessian, sums.gradient + ridge * away)
         following = torch.where(better.unsqueeze(1), weights - move, (weights + best) / 2)
         following = torch.where((sums.count > 0).unsqueeze(1), following, weights)
-        scales = slice(0, 1) if coefficients != "vector" else slice(0, 0)
-        following[:, scales] = following[:, scales].clamp(LOWEST, 1 / LOWEST)
-        if not following.isfinite().all() or bool(((following - weights).abs() <= TOLERANCE * weights.abs().clamp(min=1)).all()):
+        if coefficients != "vector":
+            following[:, 0] = following[:, 0].clamp(LOWEST, 1 / LOWEST)
+        still = (following - weights).abs() <= TOLERANCE * weights.abs().clamp(min=1)
+        if taken == most or not following.isfinite().all() or bool(still.all()):
             break
         weights = following
-    assert best_sums is not None
-    return weights, best_sums, step
+    return weights, sums, taken
 
 
 def _shrink(weights: Tensor, sums: _Sums) -> Tensor:
@@ -214,7 +217,7 @@ def _sums(
         parts = sums[0], sums[1].unsqueeze(1), sums[2].view(-1, 1, 1)
         return _Sums(*(part.cpu() for part in (*parts, count, mass)))
     spread = 1 if coefficients == "affine" else classes
-    for number in cell.unique().tolist():
+    for number in count.nonzero().flatten().tolist():
         here = (cell == number).nonzero().squeeze(1)
         x, y, w = logits[:, here].double(), labels[here], weight[here]
         own = weights[number].to(device)

@@ -1,12 +1,8 @@
 """``identity``: the model as it is."""
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 from crac.calibration.base import Batches, Calibrator
-
-__all__ = ["IdentityCalibrator"]
 
 
 class IdentityCalibrator(Calibrator):

@@ -1,12 +1,8 @@
 """A network and its calibrator as one module."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from crac.calibration.base import Calibrator
-
-__all__ = ["Calibrated"]
 
 
 class Calibrated(nn.Module):

@@ -1,10 +1,6 @@
 """``region``: a temperature for the inside of predicted structures and one for their boundaries."""
 
-from __future__ import annotations
-
 from crac.calibration.base import Calibrator
-
-__all__ = ["RegionCalibrator"]
 
 
 class RegionCalibrator(Calibrator):

@@ -1,7 +1,5 @@
 """Every calibrator by its name, and from its file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,6 @@ from crac.calibration.temperature import TemperatureCalibrator
 from crac.calibration.vector import VectorCalibrator
 from crac.errors import InputError, one_of
 from crac.files import read_json
-
-__all__ = ["CALIBRATORS", "build_calibrator", "load_calibrator"]
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
     calibrator.name: calibrator

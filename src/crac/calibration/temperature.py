@@ -1,10 +1,6 @@
 """``temperature``: one number that divides all logits."""
 
-from __future__ import annotations
-
 from crac.calibration.base import Calibrator
-
-__all__ = ["TemperatureCalibrator"]
 
 
 class TemperatureCalibrator(Calibrator):

@@ -1,12 +1,8 @@
 """``vector``: a scale and a bias for each class."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from crac.calibration.base import Calibrator
-
-__all__ = ["VectorCalibrator"]
 
 
 class VectorCalibrator(Calibrator):

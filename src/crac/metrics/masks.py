@@ -1,7 +1,5 @@
 """Which voxels of a batch are measured."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -10,8 +8,6 @@ from torch import Tensor
 
 from crac.errors import InputError, one_of
 from crac.functional.distances import within
-
-__all__ = ["MASKS", "Mask", "select_voxels"]
 
 Mask = Literal["label_foreground", "predicted_foreground", "union_foreground", "band", "all"]
 MASKS = get_args(Mask)
