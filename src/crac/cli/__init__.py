@@ -10,10 +10,11 @@ import sys
 from collections.abc import Sequence
 
 from crac._version import __version__
-from crac.cli import benchmark, demo, doctor, evaluate, nnunet, predict, prepare, train
+from crac.cli import benchmark, calibrate, demo, doctor, evaluate, nnunet, predict, prepare, train
 from crac.errors import InputError
 
-COMMANDS = {command.NAME: command for command in (prepare, train, evaluate, predict, benchmark, demo, nnunet, doctor)}
+MODULES = (prepare, train, calibrate, evaluate, predict, benchmark, demo, nnunet, doctor)
+COMMANDS = {command.NAME: command for command in MODULES}
 
 
 def build_parser(called: str | None) -> argparse.ArgumentParser:

@@ -118,10 +118,11 @@ def _measure_run(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Evalu
     from crac.progress import track
 
     split, protocol = args.split or "test", args.protocol or "paper"
-    model = Model.load(args.model, args.device, args.checkpoint, args.batch_size)
+    model = Model.load(args.model, args.device, args.checkpoint, args.batch_size, calibrated=not args.no_calibration)
     given |= {"jobs": 1 if args.jobs is None else args.jobs, "ray": args.ray, "track": track}
     evaluation = evaluate_run(args.model, model, split, args.data, protocol, **given)
-    return evaluation, {"run": str(args.model), "split": split, "checkpoint": args.checkpoint}
+    source = {"run": str(args.model), "split": split, "checkpoint": args.checkpoint}
+    return evaluation, source | ({"calibration": model.calibrator.name} if model.calibrator is not None else {})
 
 
 def _empty(text: str) -> str | float:

@@ -28,11 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the files written as JSON")
 
 
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """How a model is loaded and run."""
+def add_model_options(parser: argparse.ArgumentParser, calibration: bool = True) -> None:
+    """How a model is loaded and run, and whether its calibration is used."""
     parser.add_argument("--checkpoint", choices=("best", "last"), default="best", help="default: %(default)s")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ... (default: %(default)s)")
     parser.add_argument("--batch-size", type=int, default=16, help="slices or windows at a time (default: %(default)s)")
+    if calibration:
+        parser.add_argument(
+            "--no-calibration", action="store_true", help="the network as it is, without calibration.json"
+        )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from crac.models.predict import find_images, predict_images
     from crac.progress import track
 
-    model = Model.load(args.model, args.device, args.checkpoint, args.batch_size, args.tta)
+    model = Model.load(args.model, args.device, args.checkpoint, args.batch_size, args.tta, not args.no_calibration)
     images = find_images(args.input, len(model.card.channel_names))
     written = predict_images(model, images, args.out, track)
     if args.json:

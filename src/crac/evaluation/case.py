@@ -59,3 +59,28 @@ class LoadedCases:
     def load(self, name: str) -> Case:
         """The case of that name."""
         return self._cases[name]
+
+
+class RememberedCases:
+    """Cases of another source, each loaded once and kept, as far as memory is meant for it; the others load anew.
+
+    Args:
+        cases: The source.
+        most: Bytes to keep.
+    """
+
+    def __init__(self, cases: CaseSource, most: int = 2**31) -> None:
+        self.names, self.on_gpu = cases.names, cases.on_gpu
+        self._cases, self._free = cases, most
+        self._kept: dict[str, Case] = {}
+
+    def load(self, name: str) -> Case:
+        """The case of that name."""
+        if name in self._kept:
+            return self._kept[name]
+        case = self._cases.load(name)
+        size = case.scores.nbytes + case.labels.nbytes
+        if size <= self._free:
+            self._free -= size
+            self._kept[name] = case
+        return case

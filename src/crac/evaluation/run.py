@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crac.calibration.volume import calibrate_volume
 from crac.data import Store
 from crac.errors import InputError, one_of
 from crac.evaluation.case import Case
@@ -78,10 +79,14 @@ class RunCases:
         logits = self.model.logits(torch.from_numpy(np.array(self.store.image(name), dtype=np.float32)))
         if self.transform is not None:
             logits = self.transform(logits)
+        calibrator = self.model.calibrator
+        scores = logits if calibrator is None else calibrate_volume(calibrator, logits).float()
         if self.grid == "prepared":
             labels = torch.from_numpy(np.array(self.store.label(name))).to(logits.device)
-            return Case(name, about.patient, logits, labels, about.prepared_spacing, from_logits=True, slice_axis=0)
-        restored = torch.from_numpy(self.model.restore(logits.softmax(0), about.geometry))
+            return Case(name, about.patient, scores, labels, about.prepared_spacing, calibrator is None, slice_axis=0)
+        restored = torch.from_numpy(
+            self.model.restore(scores.softmax(0) if calibrator is None else scores, about.geometry)
+        )
         labels = torch.from_numpy(self.store.original_label(name))
         axis = self.store.manifest.recipe.slice_axis_of(about.geometry)
         return Case(name, about.patient, restored, labels, about.spacing, slice_axis=axis)

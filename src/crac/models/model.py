@@ -10,11 +10,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from crac.calibration import Calibrator, load_calibrator
+from crac.calibration.volume import calibrate_volume
 from crac.data import Geometry, read_image
 from crac.errors import InputError, out_of_memory
+from crac.files import sha256
 from crac.models.card import ModelCard
 from crac.models.checkpoint import Checkpoint, load_tensors
 from crac.models.window import sliding_window, volume_logits
+
+CALIBRATION = "calibration.json"
+"""File in the folder of a run, written by ``crac calibrate``."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,7 @@ class Model:
         device: Where it runs.
         batch_size: Slices, or windows of a volume, at a time.
         flips: Average over mirrored versions of each image.
+        calibrator: Turns logits into calibrated probabilities; plain softmax without one.
     """
 
     network: nn.Module
@@ -66,10 +73,17 @@ class Model:
     device: torch.device
     batch_size: int = 16
     flips: bool = False
+    calibrator: Calibrator | None = None
 
     @classmethod
     def load(
-        cls, run: str | Path, device: str = "auto", checkpoint: str = "best", batch_size: int = 16, flips: bool = False
+        cls,
+        run: str | Path,
+        device: str = "auto",
+        checkpoint: str = "best",
+        batch_size: int = 16,
+        flips: bool = False,
+        calibrated: bool = True,
     ) -> Self:
         """Load a model from a run; no code in the file is run.
 
@@ -79,19 +93,24 @@ class Model:
             checkpoint: ``"best"`` or ``"last"``, where ``run`` is a folder.
             batch_size: Slices, or windows of a volume, at a time.
             flips: Average over mirrored versions of each image.
+            calibrated: Use the calibrator that ``crac calibrate`` left in the run, if there is one.
         """
         if batch_size < 1:
             raise InputError(f"batch_size must be a whole number of at least 1; got {batch_size!r}")
         path = Path(run)
         if not path.exists():
             raise InputError(f"{path}: no such run")
+        calibration = path / CALIBRATION
         path = path / f"{checkpoint}.safetensors" if path.is_dir() else path
         saved = Checkpoint.load(path)
         card = ModelCard.read(saved.info, path)
         network = card.build()
         load_tensors(network, saved.part("network"), path)
         where = _device(device)
-        return cls(network.eval().requires_grad_(False).to(where), card, where, batch_size, flips)
+        calibrator = None
+        if calibrated and calibration.is_file():
+            calibrator = _calibrator(calibration, path, len(card.class_names), flips).to(where)
+        return cls(network.eval().requires_grad_(False).to(where), card, where, batch_size, flips, calibrator)
 
     def predict(self, image: str | Path | NDArray[np.generic], spacing: Sequence[float] | None = None) -> Prediction:
         """Segment one image.
@@ -143,15 +162,32 @@ class Model:
             elsewhere = "" if self.device.type == "cpu" else ", or use device cpu"
             raise InputError(f"out of memory: lower batch_size (now {self.batch_size}){elsewhere}") from error
 
+    @torch.inference_mode()
     def predict_prepared(self, image: Tensor) -> Tensor:
         """Probabilities ``(K, D, H, W)``, on the CPU, of an image ``(C, D, H, W)`` prepared with the model's recipe."""
-        return self.logits(image).softmax(0).cpu()
+        logits = self.logits(image)
+        return (logits.softmax(0) if self.calibrator is None else calibrate_volume(self.calibrator, logits)).cpu()
 
     def restore(self, probabilities: Tensor, geometry: Geometry) -> NDArray[np.float32]:
         """Bring probabilities ``(K, D, H, W)`` back to the grid of the image that was prepared."""
         restored: NDArray[np.float32] = self.card.recipe.invert(probabilities.cpu().numpy(), geometry)
         # Interpolation keeps sums only up to rounding, and argmax and maps should agree to the last bit.
         return np.asarray(restored / restored.sum(0, keepdims=True), dtype=np.float32)
+
+
+def _calibrator(path: Path, checkpoint: Path, classes: int, flips: bool) -> Calibrator:
+    """Read the calibrator of a run; one that was fitted on something else is refused."""
+    calibrator = load_calibrator(path)
+    problem = ""
+    if calibrator.num_classes != classes:
+        problem = f"is for {calibrator.num_classes} classes, the model has {classes}"
+    elif calibrator.fitted.get("checkpoint_sha256") != sha256(checkpoint):
+        problem = f"was fitted on other weights than {checkpoint.name} holds"
+    elif calibrator.fitted.get("flips") != flips:
+        problem = f"was fitted {'without' if flips else 'with'} mirrored versions of the images (--tta)"
+    if problem:
+        raise InputError(f"{path} {problem}: run crac calibrate again, or choose --no-calibration")
+    return calibrator
 
 
 def _device(name: str) -> torch.device:

@@ -1,0 +1,115 @@
+"""What calibration is worth: fitted on some patients, measured on the others.
+
+Every patient is measured once, with a calibrator that never saw them, and compared with the model as it is.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from crac.calibration import Calibrator, log_probabilities
+from crac.calibration.volume import as_batch, calibrate_volume
+from crac.errors import InputError, check_number
+from crac.evaluation.case import Case, CaseSource
+from crac.evaluation.measure import Evaluation, measure
+from crac.evaluation.protocol import Protocol
+from crac.metrics import paired_bootstrap
+from crac.metrics.ranks import Interval
+from crac.progress import Track, silent
+
+MEASURES = ("nll", "brier", "ece", "cece")
+"""Measures the gain is reported in, on every mask of the protocol; the first one decides."""
+
+
+class Gain(NamedTuple):
+    """A measure before and after calibration, means over patients, and the difference with its 95 % interval."""
+
+    measure: str
+    before: float
+    after: float
+    difference: Interval
+
+    @property
+    def shown(self) -> bool:
+        """Whether the interval shows a gain: all of it lies below 0."""
+        return self.difference.high < 0
+
+
+class CrossFit(NamedTuple):
+    """The patients as the model is, and with calibrators that were fitted on others."""
+
+    before: Evaluation
+    after: Evaluation
+
+    def gains(self) -> list[Gain]:
+        """Every measure and mask, patients as the units."""
+        gains = []
+        for mask in self.before.protocol.masks:
+            for name in MEASURES:
+                first, second = (_by_patient(one, f"{name}[{mask}]") for one in (self.before, self.after))
+                interval = paired_bootstrap(second, first)
+                gains.append(Gain(f"{name}[{mask}]", float(np.nanmean(first)), float(np.nanmean(second)), interval))
+        return gains
+
+
+def fit_batches(
+    cases: CaseSource, names: Sequence[str], calibrator: Calibrator
+) -> Callable[[], Iterator[tuple[Tensor, Tensor]]]:
+    """The batches a calibrator is fitted on: one volume each, loaded anew in every pass."""
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for name in names:
+            case = cases.load(name)
+            axis = case.slice_axis or 0
+            yield as_batch(calibrator, _logits(case), axis), as_batch(calibrator, case.labels, axis, channels=0)
+
+    return batches
+
+
+def cross_fit(
+    cases: CaseSource, make: Callable[[], Calibrator], protocol: Protocol, folds: int = 5, track: Track = silent
+) -> CrossFit:
+    """Measure cases before and after calibration by calibrators that never saw their patients.
+
+    Args:
+        cases: Held-out cases of the model, with logits or probabilities as it gives them.
+        make: Makes a fresh calibrator.
+        protocol: How to measure.
+        folds: Groups the patients are divided into, at most as many as there are patients.
+        track: Shows progress.
+    """
+    check_number("folds", folds, least=2, whole=True)
+    patients = {name: cases.load(name).patient for name in cases.names}
+    units = sorted(set(patients.values()))
+    if len(units) < 2:
+        raise InputError(f"calibration is judged on patients left out, which needs at least 2; got {len(units)}")
+    before, after = Evaluation(protocol), Evaluation(protocol)
+    for fold in track(range(min(folds, len(units))), "folds", min(folds, len(units))):
+        held = set(units[fold::folds])
+        calibrator = make()
+        others = [name for name in cases.names if patients[name] not in held]
+        calibrator.fit(fit_batches(cases, others, calibrator), weight="batch")
+        for name in (name for name in cases.names if patients[name] in held):
+            case = cases.load(name)
+            before.add(measure(case, protocol))
+            after.add(measure(calibrated_case(calibrator, case), protocol))
+    return CrossFit(before, after)
+
+
+def calibrated_case(calibrator: Calibrator, case: Case) -> Case:
+    """The case with calibrated probabilities."""
+    probabilities = calibrate_volume(calibrator, _logits(case), case.slice_axis or 0)
+    return case._replace(scores=probabilities.float(), from_logits=False)
+
+
+def _logits(case: Case) -> Tensor:
+    return case.scores if case.from_logits else log_probabilities(case.scores)
+
+
+def _by_patient(evaluation: Evaluation, column: str) -> list[float]:
+    values: dict[str, list[float]] = {}
+    for row in evaluation.rows:
+        values.setdefault(row["patient"], []).append(row[column])
+    return [float(np.mean(values[patient])) for patient in sorted(values)]

@@ -1,0 +1,142 @@
+"""From a trained run to one whose predictions are calibrated, on small phantoms."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import crac
+from crac.calibration import build_calibrator
+from crac.cli import main
+from crac.data import Split, phantom, prepare
+from crac.errors import InputError
+from crac.evaluation import LoadedCases, Protocol
+from crac.evaluation.case import RememberedCases
+from crac.evaluation.crossfit import cross_fit
+from crac.evaluation.run import evaluate_run
+from crac.models.model import CALIBRATION, Model
+from crac.training import TrainConfig, train
+from evaluation.volumes import NAMES, volume
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network trained with much Dice and little data, which makes it overconfident; six patients validate."""
+    folder = tmp_path_factory.mktemp("calibrate")
+    phantom.abdominal(folder / "raw", patients=14, size=48, slices=6)
+    store = prepare("flare", folder / "raw", folder / "store", spacing=(40.0, 8.0, 8.0), crop=(4, 48, 48))
+    names = list(store.cases)
+    Split(train=names[:4], validation=names[4:10], test=names[10:]).save(folder / "split.json")
+    settings = {"data": store.path, "split": folder / "split.json", "method": "ce", "method_options": {"dice_weight": 3.0},
+                "backbone": "nnunet", "width": 4, "epochs": 25, "batch_size": 4, "learning_rate": 1e-2,
+                "accelerator": "cpu", "pictures": False}  # fmt: skip
+    return train(TrainConfig.make(settings), folder / "run").run
+
+
+@pytest.fixture
+def calibrated(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path, dict[str, Any]]:
+    """A copy of the run after ``crac calibrate``, and what that found."""
+    copy = tmp_path / "run"
+    copy.mkdir()
+    for file in run.iterdir():
+        if file.suffix in (".safetensors", ".yaml", ".json"):
+            (copy / file.name).write_bytes(file.read_bytes())
+    assert main(["calibrate", str(copy), "--device", "cpu", "--json"]) == 0
+    return copy, json.loads(capsys.readouterr().out)
+
+
+def test_patients_left_out_and_unseen_ones_gain_and_no_label_changes(calibrated: tuple[Path, dict[str, Any]]) -> None:
+    copy, found = calibrated
+    assert found["written"] == str(copy / CALIBRATION)
+    decisive = found["gains"]["class_region"][0]
+    assert decisive["measure"] == "nll[band]"
+    assert decisive["after"] < decisive["before"]
+    assert decisive["difference"][2] < 0  # the upper end of the interval
+    model, plain = crac.load(copy, "cpu"), Model.load(copy, "cpu", calibrated=False)
+    after, before = (evaluate_run(copy, one).per_volume() for one in (model, plain))  # test patients
+    assert after["nll[band]"]["mean"] < before["nll[band]"]["mean"]
+    assert after["dsc"]["mean"] == before["dsc"]["mean"]
+    assert after["hd95"]["mean"] == before["hd95"]["mean"]
+    assert model.calibrator is not None
+    assert model.calibrator.regions == "slice"
+
+
+def test_evaluate_and_predict_use_it_unless_told_not_to(
+    calibrated: tuple[Path, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy, _ = calibrated
+    nll, sources = {}, {}
+    for name, more in (("with", []), ("without", ["--no-calibration"])):
+        assert main(["evaluate", str(copy), "--out", str(tmp_path / name), "--device", "cpu", *more]) == 0
+        summary = json.loads((tmp_path / name / "summary.json").read_text())
+        nll[name], sources[name] = summary["per_volume"]["nll[band]"]["mean"], summary["source"]
+    assert nll["with"] < nll["without"]
+    assert sources["with"] == sources["without"] | {"calibration": "class_region"}
+    image = torch.rand(1, 4, 48, 48)
+    with_, without = Model.load(copy, "cpu"), Model.load(copy, "cpu", calibrated=False)
+    assert with_.calibrator is not None
+    expected = with_.calibrator(without.logits(image).transpose(0, 1)).transpose(0, 1)
+    torch.testing.assert_close(with_.predict_prepared(image), expected.float().cpu())
+    np.testing.assert_array_equal(with_.predict_prepared(image).argmax(0), without.predict_prepared(image).argmax(0))
+
+
+def test_a_calibrator_of_something_else_is_refused(calibrated: tuple[Path, dict[str, Any]]) -> None:
+    copy, _ = calibrated
+    with pytest.raises(InputError, match=r"was fitted without mirrored versions .* or choose --no-calibration"):
+        Model.load(copy, "cpu", flips=True)
+    with pytest.raises(InputError, match="was fitted on other weights than last.safetensors holds"):
+        Model.load(copy, "cpu", checkpoint="last")
+    content = json.loads((copy / CALIBRATION).read_text())
+    build_calibrator("class_region", 3).save(copy / CALIBRATION)
+    with pytest.raises(InputError, match="is for 3 classes, the model has 5"):
+        crac.load(copy, "cpu")
+    (copy / CALIBRATION).write_text(json.dumps(content | {"weights": [[-1.0]] * 10}))
+    with pytest.raises(InputError, match="is not a calibrator"):
+        crac.load(copy, "cpu")
+    assert Model.load(copy, "cpu", calibrated=False).calibrator is None
+
+
+def test_a_model_that_is_calibrated_already_is_left_as_it_is() -> None:
+    """Labels drawn from the model's own probabilities leave nothing to gain on patients left out."""
+    generator = torch.Generator().manual_seed(1)
+    cases = []
+    for number in range(8):
+        case = volume(f"case {number}", (4, 20, 24), seed=number)
+        logits = case.scores / 2
+        drawn = torch.multinomial(logits.softmax(0).flatten(1).T, 1, generator=generator).view(case.labels.shape)
+        cases.append(case._replace(scores=logits, labels=drawn))
+    protocol = Protocol(NAMES, masks=["all"])
+    gains = cross_fit(LoadedCases(cases), lambda: build_calibrator("class_region", 3), protocol, folds=4).gains()
+    assert not gains[0].shown
+    assert abs(gains[0].difference.estimate) < 0.01
+    sharp = LoadedCases([case._replace(scores=3 * case.scores) for case in cases])
+    gains = cross_fit(sharp, lambda: build_calibrator("temperature", 3), protocol, folds=4).gains()
+    assert gains[0].shown
+    assert gains[0].measure == "nll[all]"
+
+
+def test_one_patient_is_not_enough() -> None:
+    alone = LoadedCases([volume("one")._replace(patient="p"), volume("two")._replace(patient="p")])
+    with pytest.raises(InputError, match="which needs at least 2; got 1"):
+        cross_fit(alone, lambda: build_calibrator("temperature", 3), Protocol(NAMES))
+
+
+def test_remembered_cases_are_loaded_once_as_far_as_memory_goes() -> None:
+    loaded: list[str] = []
+
+    class Counting(LoadedCases):
+        def load(self, name: str) -> Any:
+            loaded.append(name)
+            return super().load(name)
+
+    source = Counting([volume("one"), volume("two")])
+    size = source.load("one").scores.nbytes + source.load("one").labels.nbytes
+    loaded.clear()
+    cases = RememberedCases(source, most=size)
+    for _ in range(3):
+        for name in cases.names:
+            assert cases.load(name).name == name
+    assert loaded == ["one", "two", "two", "two"]
