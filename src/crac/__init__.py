@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from crac import functional
 from crac._version import __version__
+from crac.calibration import CALIBRATORS, build_calibrator, load_calibrator
 from crac.losses import (
     METHODS,
     BWCRLoss,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from crac.models.model import Model
 
 __all__ = [
+    "CALIBRATORS",
     "METHODS",
     "BWCRLoss",
     "CELoss",
@@ -43,12 +45,14 @@ __all__ = [
     "NACLLoss",
     "SVLSLoss",
     "__version__",
+    "build_calibrator",
     "build_loss",
     "dice",
     "friedman_rank",
     "functional",
     "hd95",
     "load",
+    "load_calibrator",
 ]
 
 

@@ -11,6 +11,7 @@ from crac._version import __version__
 from crac.calibration.fitting import LOWEST, Coefficients, Fit, fit_cells
 from crac.errors import InputError, check_number, one_of
 from crac.files import write_json
+from crac.functional.patches import check_integers
 from crac.functional.regions import check_radii, region_map
 from crac.metrics.masks import Mask, select_voxels
 
@@ -62,8 +63,7 @@ class Calibrator(nn.Module):
         super().__init__()
         check_number("num_classes", num_classes, least=2, whole=True)
         self.num_classes = num_classes
-        self.radii = self.default_radii if radii is None else tuple(radii)
-        check_radii(self.radii)
+        self.radii = check_radii(self.default_radii if radii is None else radii)
         if regions not in ("volume", "slice"):
             raise one_of("regions", regions, ("volume", "slice"))
         self.regions = regions
@@ -98,16 +98,15 @@ class Calibrator(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Calibrated probabilities ``(B, K, *S)`` in at least ``float32``."""
-        self._check(logits)
-        wide = logits if logits.dtype == torch.float64 else logits.float()
+        wide = self._checked(logits)
         weights = self.weights.to(wide.dtype)[self.cells(wide)].movedim(-1, 1)  # (B, J, *S)
-        if self.coefficients == "scale":
-            z = wide * weights
-        else:
-            scale, bias = weights[:, : -self.num_classes], weights[:, -self.num_classes :]
-            z = wide * scale + bias
-        probabilities = z.softmax(1)
-        return _keep_winner(wide, probabilities) if self.keeps_labels else probabilities
+        if self.coefficients == "vector":
+            z = wide * weights[:, : self.num_classes]
+        else:  # less the largest, so that no product overflows
+            z = (wide - wide.amax(1, keepdim=True)) * weights[:, :1]
+        if self.coefficients != "scale":
+            z = z + weights[:, -self.num_classes :]
+        return _keeping(wide.argmax(1, keepdim=True), z) if self.keeps_labels else z.softmax(1)
 
     def from_probabilities(self, probabilities: Tensor) -> Tensor:
         """Calibrate the probabilities ``(B, K, *S)`` of a model that gives no logits."""
@@ -127,21 +126,27 @@ class Calibrator(nn.Module):
         """Find the coefficients with the highest likelihood; reads the data a few times, one batch at a time.
 
         Args:
-            batches: Called once a pass; yields logits ``(B, K, *S)`` and labels ``(B, *S)`` of held-out cases.
+            batches: Called once a pass; yields logits ``(B, K, *S)`` and labels ``(B, *S)`` or ``(B, 1, *S)`` of
+                held-out cases.
             mask: Which voxels count, see :class:`crac.CalibrationMeter`.
             weight: What counts the same: every ``"voxel"``, or every ``"batch"`` however many voxels it has; give a
                 volume as one batch to weigh volumes equally.
             ignore_index: Label of voxels that never count.
             from_probabilities: The batches hold probabilities instead of logits.
+
+        Returns:
+            The calibrator itself; :attr:`fitted` says what it was fitted on, and its ``"notes"`` what to beware of.
+
+        Raises:
+            InputError: No voxel is in the mask, logits are not finite, or labels do not match them.
         """
         if weight not in ("voxel", "batch"):
             raise one_of("weight", weight, ("voxel", "batch"))
 
         def voxels() -> Iterable[tuple[Tensor, Tensor, Tensor, float]]:
             for given, labels in batches():
-                logits = log_probabilities(given) if from_probabilities else given
-                self._check(logits)
-                logits = logits if logits.dtype == torch.float64 else logits.float()
+                logits = self._checked(log_probabilities(given) if from_probabilities else given)
+                labels = self._checked_labels(labels, logits)
                 slices = self.regions == "slice" and logits.ndim == 5
                 keep = select_voxels(mask, logits, labels, ignore_index=ignore_index, in_slices=slices)
                 rows = [logits.transpose(0, 1).flatten(1), labels.flatten(), self.cells(logits).flatten()]
@@ -150,12 +155,13 @@ class Calibrator(nn.Module):
                     rows = [row.index_select(-1, chosen) for row in rows]
                 number = rows[1].numel()
                 if number:
+                    self._check_range(rows[1])
                     yield *rows, 1.0 if weight == "voxel" else 1 / number  # type: ignore[misc]
 
         found = fit_cells(voxels, self.coefficients, self.num_cells, self.num_classes)
         self.weights.copy_(found.weights)
         self.fitted = {"mask": mask, "weight": weight, "batches": found.batches, "passes": found.passes}
-        self.fitted |= {"voxels": sum(found.by_cell), "voxels_by_cell": found.by_cell, "notes": self._notes(found)}
+        self.fitted |= {"voxels": found.voxels, "voxels_by_cell": found.by_cell, "notes": self._notes(found)}
         return self
 
     def save(self, path: str | Path) -> None:
@@ -182,25 +188,54 @@ class Calibrator(nn.Module):
         """Shown by ``print(calibrator)``."""
         return f"num_classes={self.num_classes}, radii={self.radii}, regions={self.regions!r}"
 
-    def _check(self, logits: Tensor) -> None:
+    def _checked(self, logits: Tensor) -> Tensor:
+        """The logits in at least ``float32``; for scales by class less their logarithm of summed powers.
+
+        Softmax does not see what is subtracted, but scales that differ would.
+        """
         if not logits.is_floating_point() or logits.ndim not in (4, 5) or logits.shape[1] != self.num_classes:
             raise InputError(
                 f"logits must be floating point of shape (B, {self.num_classes}, *S), S 2 or 3 sizes; "
                 f"got {logits.dtype} of shape {tuple(logits.shape)}"
             )
+        wide = logits if logits.dtype == torch.float64 else logits.float()
+        return wide.log_softmax(1) if self.coefficients == "vector" else wide
+
+    def _checked_labels(self, labels: Tensor, logits: Tensor) -> Tensor:
+        """The labels as ``(B, *S)``; these and the logits are refused where nothing can be fitted on them."""
+        check_integers(labels)
+        labels = labels.squeeze(1) if labels.ndim == logits.ndim and labels.shape[1] == 1 else labels
+        shape = (logits.shape[0], *logits.shape[2:])
+        if labels.shape != shape or labels.device != logits.device:
+            raise InputError(
+                f"labels must have shape {shape} on {logits.device} to match the logits; "
+                f"got {tuple(labels.shape)} on {labels.device}"
+            )
+        if logits.numel() and not torch.stack(logits.aminmax()).isfinite().all():
+            raise InputError("logits must be finite; got NaN or infinite values")
+        return labels
+
+    def _check_range(self, labels: Tensor) -> None:
+        low, high = map(int, labels.aminmax())
+        if low < 0 or high >= self.num_classes:
+            raise InputError(f"labels must lie in 0..{self.num_classes - 1}; got {low if low < 0 else high}")
 
     def _notes(self, found: Fit) -> list[str]:
         """What a reader should know about the fit, a sentence each."""
         notes = []
         for number, count in enumerate(found.by_cell):
-            where = self.cell_name(number)
-            scale = float(found.weights[number, 0])
+            where, scale = self.cell_name(number), float(found.weights[number, 0])
+            common = f"so it takes the common temperature {1 / scale:.3g}"
             if not count:
-                notes.append(f"{where}: no voxel was seen, so it takes the common temperature {1 / scale:.3g}")
-            elif self.coefficients == "scale" and not LOWEST * 1.001 < scale < 0.999 / LOWEST:
+                notes.append(f"{where}: no voxel was seen, {common}")
+            elif self.coefficients != "vector" and not LOWEST * 1.001 < scale < 0.999 / LOWEST:
                 notes.append(
                     f"{where}: the temperature is at its bound, {1 / scale:.3g}; the likelihood wants it beyond"
                 )
+            elif self.coefficients == "scale" and found.undecided[number]:
+                notes.append(f"{where}: every temperature fits its predictions equally well, {common}")
+        if not found.converged:
+            notes.append(f"after {found.passes} passes the coefficients still changed; more data may settle them")
         return notes
 
     def cell_name(self, number: int) -> str:
@@ -213,9 +248,13 @@ class Calibrator(nn.Module):
         return ", ".join(names) or "all voxels"
 
 
-def _keep_winner(logits: Tensor, probabilities: Tensor) -> Tensor:
-    """Lift the probability of the class with the largest logit just above the others where it is not above them."""
-    winner = logits.argmax(1, keepdim=True)
+def _keeping(winner: Tensor, z: Tensor) -> Tensor:
+    """Softmax of calibrated logits, in which the winner is first lifted to the largest where it is below that.
+
+    Equal logits and rounding would still let the first of several equal probabilities win; that of the winner is then
+    the next larger number.
+    """
+    probabilities = z.scatter(1, winner, z.amax(1, keepdim=True)).softmax(1)
     best, now = probabilities.max(1, keepdim=True)
-    lifted = probabilities.scatter(1, winner, torch.nextafter(best, torch.full_like(best, 2)))
-    return torch.where(now == winner, probabilities, lifted)
+    above = torch.nextafter(best.detach(), torch.full_like(best, 2))
+    return torch.where(now == winner, probabilities, probabilities.scatter(1, winner, above))

@@ -8,10 +8,9 @@ neither on the sample nor on how the data was divided into batches or processes.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -46,14 +45,18 @@ class Fit:
     Args:
         weights: ``(cells, J)`` in ``float64``.
         by_cell: Voxels of each cell.
+        undecided: Cells whose voxels every scale fits equally well: predictions are constant, or certain and right.
         batches: Number of batches.
         passes: How often the data was read.
+        converged: Whether the last step was negligible.
     """
 
     weights: Tensor
     by_cell: list[int]
+    undecided: list[bool]
     batches: int
     passes: int
+    converged: bool
 
     @property
     def voxels(self) -> int:
@@ -89,18 +92,25 @@ def fit_cells(voxels: Voxels, coefficients: Coefficients, cells: int, num_classe
     Several processes of an initialised ``torch.distributed`` group read a share of the data each and find the same.
 
     Raises:
-        InputError: There is no voxel, or logits are not finite.
+        InputError: There is no voxel.
     """
     start = Fit.identity(coefficients, cells, num_classes)
     sample, batches = _draw(voxels, cells)
-    kept = [torch.cat(parts, -1) for parts in zip(*sample, strict=True)] if sample else None
-    if kept is not None:
-        start = _minimise(lambda weights: _sums(weights, coefficients, *kept), start, coefficients, STEPS)[0]
-    if _distributed():  # processes agree where to begin; where they end does not depend on it
-        shared = torch.cat([start.flatten() * len(sample), torch.tensor([len(sample), batches], dtype=torch.float64)])
-        dist.all_reduce(shared)
-        start = (shared[:-2] / shared[-2].clamp(min=1)).view_as(start)
-        batches = int(shared[-1])
+    if sample:
+        kept = [torch.cat(parts, -1) for parts in zip(*sample, strict=True)]
+
+        def drawn(weights: Tensor) -> _Sums:
+            return _sums(weights, coefficients, *kept)
+
+        if coefficients == "scale":  # a perfect cell has its minimum at the bound, where Newton's steps only creep
+            highest = torch.full_like(start, 1 / LOWEST)
+            perfect = (drawn(start).gradient < 0) & (drawn(highest).gradient <= 0)
+            start = torch.where(perfect, highest, start)
+        start = _minimise(drawn, start, coefficients, STEPS)[0]
+    # Processes agree where to begin; where they end does not depend on it.
+    total, drawings, batches = _over_processes([start * len(sample), len(sample), batches])
+    if drawings:
+        start = total / drawings
 
     def whole(weights: Tensor) -> _Sums:
         total = _zeros(weights)
@@ -109,19 +119,14 @@ def fit_cells(voxels: Voxels, coefficients: Coefficients, cells: int, num_classe
                 part = slice(first, first + PART)
                 each = torch.full((len(labels[part]),), weight, dtype=torch.float64, device=logits.device)
                 total = total.plus(_sums(weights, coefficients, logits[:, part], labels[part], cell[part], each))
-        if _distributed():
-            for tensor in vars(total).values():
-                dist.all_reduce(tensor)
-        return total
+        return _Sums(*_over_processes(list(vars(total).values())))
 
-    weights, sums, steps = _minimise(whole, start, coefficients, PASSES)
+    weights, sums, steps, converged = _minimise(whole, start, coefficients, PASSES)
     if not sums.count.sum():
         raise InputError("batches must hold at least one labelled voxel of the mask; got none")
-    if not sums.loss.isfinite().all():
-        raise InputError("logits must be finite; got NaN or infinite values")
-    if coefficients == "scale":
-        weights = _shrink(weights, sums)
-    return Fit(weights, [int(number) for number in sums.count], batches, steps + 1)
+    undecided = (sums.count > 0) & (sums.hessian[:, 0, 0] <= 0)
+    by_cell = [int(number) for number in sums.count]
+    return Fit(_shrink(weights, sums, coefficients), by_cell, undecided.tolist(), batches, steps + 1, converged)
 
 
 def _draw(voxels: Voxels, cells: int) -> tuple[list[tuple[Tensor, ...]], int]:
@@ -143,48 +148,67 @@ def _draw(voxels: Voxels, cells: int) -> tuple[list[tuple[Tensor, ...]], int]:
 
 def _minimise(
     sums_of: Callable[[Tensor], _Sums], weights: Tensor, coefficients: Coefficients, most: int
-) -> tuple[Tensor, _Sums, int]:
+) -> tuple[Tensor, _Sums, int, bool]:
     """Newton's method, every cell by itself; a step that makes a cell worse is halved.
 
     Returns:
-        The coefficients, the sums there, and how often sums were taken.
+        The coefficients, sums there or a negligible step before, how often sums were taken, and whether it converged.
     """
     size = weights.shape[1]
     identity = Fit.identity(coefficients, 1, {"scale": 1, "affine": size - 1, "vector": size // 2}[coefficients])
     strength = 0.0 if coefficients == "scale" else RIDGE
     best, best_loss = weights, torch.full((len(weights),), torch.inf, dtype=torch.float64)
-    for taken in itertools.count(1):
+    for taken in range(1, most + 1):
         sums = sums_of(weights)
         ridge = strength * (sums.weight / sums.count.clamp(min=1)).unsqueeze(1).expand_as(weights)
         away = weights - identity
         loss = sums.loss + (ridge * away**2).sum(1) / 2
-        better = loss <= best_loss * (1 + 1e-12) + 1e-300
+        better = loss <= best_loss * (1 + 1e-12)
         best = torch.where(better.unsqueeze(1), weights, best)
         best_loss = torch.where(better, loss, best_loss)
-        hessian = sums.hessian + torch.diag_embed(ridge + 1e-12 * sums.weight.clamp(min=1e-300).unsqueeze(1))
-        move = torch.linalg.solve(hessian, sums.gradient + ridge * away)
-        following = torch.where(better.unsqueeze(1), weights - move, (weights + best) / 2)
-        following = torch.where((sums.count > 0).unsqueeze(1), following, weights)
-        if coefficients != "vector":
-            following[:, 0] = following[:, 0].clamp(LOWEST, 1 / LOWEST)
-        still = (following - weights).abs() <= TOLERANCE * weights.abs().clamp(min=1)
-        if taken == most or not following.isfinite().all() or bool(still.all()):
-            break
+        empty = (sums.count == 0).unsqueeze(1)
+        hessian = sums.hessian + torch.diag_embed(ridge + 1e-12 * sums.weight.unsqueeze(1) + empty.double())
+        step = _step(weights, sums.gradient + ridge * away, hessian, bounded=coefficients != "vector")
+        following = torch.where(better.unsqueeze(1), step, (weights + best) / 2)
+        following = torch.where(empty, weights, following)
+        if bool(((following - weights).abs() <= TOLERANCE * weights.abs().clamp(min=1)).all()):
+            return following, sums, taken, True
         weights = following
-    return weights, sums, taken
+    return best, sums, most, False
 
 
-def _shrink(weights: Tensor, sums: _Sums) -> Tensor:
-    """Draw each scale towards the common one, by how much the cell's voxels say about it; empty cells take that one."""
+def _step(weights: Tensor, gradient: Tensor, hessian: Tensor, *, bounded: bool) -> Tensor:
+    """Newton's step, no further than to the bounds of the scale; at a bound that it would cross, the scale is held."""
+    move: Tensor = torch.linalg.solve(hessian, gradient)
+    if not bounded:
+        return weights - move
+    scale = weights[:, 0]
+    held = torch.where(move[:, 0] > 0, scale <= LOWEST, scale >= 1 / LOWEST).unsqueeze(1)
+    free = hessian.clone()
+    free[:, 0] = free[:, :, 0] = 0
+    free[:, 0, 0] = 1
+    move = torch.where(held, torch.linalg.solve(free, torch.cat([0 * gradient[:, :1], gradient[:, 1:]], 1)), move)
+    target = (scale - move[:, 0]).clamp(LOWEST, 1 / LOWEST)
+    share = torch.where(move[:, 0] == 0, 1, (scale - target) / move[:, 0])
+    return torch.cat([target.unsqueeze(1), (weights - share.unsqueeze(1) * move)[:, 1:]], 1)
+
+
+def _shrink(weights: Tensor, sums: _Sums, coefficients: Coefficients) -> Tensor:
+    """Draw each scale towards the common one, by how much the cell's voxels say about it; empty cells take that one.
+
+    Where there are biases, the ridge already holds the coefficients of small cells, and only empty cells change.
+    """
     information = sums.hessian[:, 0, 0]
     total = information.sum()
-    if total <= 0:
-        return torch.where((sums.count > 0).unsqueeze(1), weights, torch.ones_like(weights))
-    if len(weights) == 1:
+    if len(weights) == 1 or total <= 0:
         return weights
-    common = (information * weights[:, 0]).sum() / total
+    scale = weights[:, 0]
+    common = (information * scale).sum() / total
     prior = PRIOR * total / sums.count.sum()
-    return ((information * weights[:, 0] + prior * common) / (information + prior)).unsqueeze(1)
+    drawn = (information * scale + prior * common) / (information + prior)
+    if coefficients != "scale":
+        drawn = torch.where(sums.count > 0, scale, common)
+    return torch.cat([drawn.unsqueeze(1), weights[:, 1:]], 1)
 
 
 def _zeros(weights: Tensor) -> _Sums:
@@ -244,5 +268,10 @@ def _sums(
     return _Sums(*(part.cpu() for part in (total.loss, total.gradient, total.hessian, count, mass)))
 
 
-def _distributed() -> bool:
-    return dist.is_available() and dist.is_initialized()
+def _over_processes(parts: list[Any]) -> list[Any]:
+    """Each part summed over all processes of the default group, in their order; works on every backend."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return parts
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, parts)
+    return [sum(part) for part in zip(*gathered, strict=True)]

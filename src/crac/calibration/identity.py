@@ -12,4 +12,5 @@ class IdentityCalibrator(Calibrator):
 
     def fit(self, batches: Batches, **options: Any) -> Self:
         """There is nothing to find; the data is not read."""
+        self.fitted = {"notes": []}
         return self

@@ -11,7 +11,7 @@ from crac.calibration.identity import IdentityCalibrator
 from crac.calibration.region import RegionCalibrator
 from crac.calibration.temperature import TemperatureCalibrator
 from crac.calibration.vector import VectorCalibrator
-from crac.errors import InputError, one_of
+from crac.errors import InputError, check_number, one_of
 from crac.files import read_json
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
@@ -27,6 +27,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     )
 }
 """Name -> class of the calibrator."""
+OPTIONS = ("radii", "regions")
 
 
 def build_calibrator(name: str, num_classes: int, **options: Any) -> Calibrator:
@@ -43,23 +44,25 @@ def build_calibrator(name: str, num_classes: int, **options: Any) -> Calibrator:
     """
     if name not in CALIBRATORS:
         raise one_of("name", name, CALIBRATORS)
-    try:
-        return CALIBRATORS[name](num_classes, **options)
-    except TypeError as error:
-        raise InputError(f"options of {name!r}: {error}") from error
+    for option in options:
+        if option not in OPTIONS:
+            raise one_of(f"option of {name!r}", option, OPTIONS)
+    return CALIBRATORS[name](num_classes, **options)
 
 
 def load_calibrator(path: str | Path) -> Calibrator:
     """Read a calibrator that :meth:`~crac.calibration.Calibrator.save` wrote; no code in the file is run."""
     path = Path(path)
     content = read_json(path)
+    if not isinstance(content, dict):
+        raise InputError(f"{path} is not a calibrator: it must hold a JSON object; got {type(content).__name__}")
     try:
-        version = int(content["format"])
+        version = check_number("format", content["format"], least=1, whole=True)
         if version > FORMAT:
             raise InputError(f"it has format {version}, this crac reads up to {FORMAT}: upgrade crac")
         calibrator = build_calibrator(content["calibrator"], content["num_classes"], **content["options"])
         calibrator.restore(content["weights"], content["fitted"])
-    except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
+    except (InputError, LookupError, TypeError, ValueError, OverflowError, RuntimeError) as error:
         reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
         raise InputError(f"{path} is not a calibrator: {reason}") from error
     return calibrator

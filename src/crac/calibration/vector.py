@@ -6,7 +6,10 @@ from crac.calibration.base import Calibrator
 
 
 class VectorCalibrator(Calibrator):
-    """``softmax(w * l + b)``, vector scaling (Guo et al., ICML 2017); the predicted class may change."""
+    """``softmax(w * log softmax(l) + b)``, vector scaling (Guo et al., ICML 2017); the predicted class may change.
+
+    Logits are normalised first, so that a model's logits and its probabilities give the same calibrator.
+    """
 
     name = "vector"
     coefficients = "vector"

@@ -44,11 +44,12 @@ def select_voxels(
     keep: Tensor | None = None
     if mask != "all":
         if mask != "predicted_foreground":
-            keep = labels != 0 if known is None else (labels != 0) & known
+            keep = labels != 0
         if mask != "label_foreground":
             predicted = scores[:, 0] < scores[:, 1:].amax(1)
             keep = predicted if keep is None else keep | predicted
         if mask == "band" and keep is not None:
+            keep = keep if known is None else keep & known  # what is unknown has no neighbourhood either
             sides = spacing[-2:] if spacing is not None and in_slices else spacing
             keep = within(keep, 2 if in_slices else dims, band, sides)
     return known if keep is None else keep if known is None else keep & known
