@@ -30,9 +30,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = prepare("flare", folder / "raw", folder / "store", spacing=(40.0, 8.0, 8.0), crop=(4, 48, 48))
     names = list(store.cases)
     Split(train=names[:4], validation=names[4:10], test=names[10:]).save(folder / "split.json")
-    settings = {"data": store.path, "split": folder / "split.json", "method": "ce", "method_options": {"dice_weight": 3.0},
-                "backbone": "nnunet", "width": 4, "epochs": 25, "batch_size": 4, "learning_rate": 1e-2,
-                "accelerator": "cpu", "pictures": False}  # fmt: skip
+    settings = {"data": store.path, "split": folder / "split.json", "method": "ce", "accelerator": "cpu",
+                "method_options": {"dice_weight": 3.0}, "backbone": "nnunet", "width": 4, "epochs": 25,
+                "batch_size": 4, "learning_rate": 1e-2, "pictures": False}  # fmt: skip
     return train(TrainConfig.make(settings), folder / "run").run
 
 
@@ -83,11 +83,20 @@ def test_evaluate_and_predict_use_it_unless_told_not_to(
     np.testing.assert_array_equal(with_.predict_prepared(image).argmax(0), without.predict_prepared(image).argmax(0))
 
 
+def test_all_methods_are_compared_and_nothing_is_written(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", str(run), "--compare", "--folds", "2", "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    for name in crac.CALIBRATORS:
+        assert (name in said) == (name != "identity")
+    assert "lowest likelihood loss" in said
+    assert not (run / CALIBRATION).exists()
+
+
 def test_a_calibrator_of_something_else_is_refused(calibrated: tuple[Path, dict[str, Any]]) -> None:
     copy, _ = calibrated
     with pytest.raises(InputError, match=r"was fitted without mirrored versions .* or choose --no-calibration"):
         Model.load(copy, "cpu", flips=True)
-    with pytest.raises(InputError, match="was fitted on other weights than last.safetensors holds"):
+    with pytest.raises(InputError, match=r"was fitted on other weights than last\.safetensors holds"):
         Model.load(copy, "cpu", checkpoint="last")
     content = json.loads((copy / CALIBRATION).read_text())
     build_calibrator("class_region", 3).save(copy / CALIBRATION)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,7 +93,7 @@ def _show(gains: dict[str, list[Gain]]) -> None:
             )
             table.add_row(*map(text, values))
         table.add_section()
-    require("rich.console").Console(highlight=False).print(table)
+    require("rich.console").Console(highlight=False, width=110 if not sys.stdout.isatty() else None).print(table)
 
 
 def _say(args: argparse.Namespace, gains: dict[str, list[Gain]], written: Path | None, notes: list[str]) -> None:
