@@ -49,7 +49,7 @@ def fit(name: str, *batches: Pair, **options: object) -> Calibrator:
 
 def test_the_registry() -> None:
     assert NAMES == ("identity", "temperature", "class", "region", "class_region", "class_region_affine", "vector")
-    with pytest.raises(InputError, match="name must be one of identity, temperature, .*; got 'platt'"):
+    with pytest.raises(InputError, match=r"name must be one of identity, temperature, .*; got 'platt'"):
         crac.build_calibrator("platt", 3)
     with pytest.raises(InputError, match="option of 'region' must be one of radii, regions; got 'radius'"):
         crac.build_calibrator("region", 3, radius=1)
@@ -135,7 +135,7 @@ def test_affine_agrees_with_scipy_in_every_cell(seed: int, scale: float, share: 
         np.testing.assert_allclose(calibrator.weights[cell], expected, rtol=2e-4, atol=2e-4)
 
 
-def test_binary_affine_is_logistic_regression() -> None:
+def test_vector_of_two_classes_is_logistic_regression() -> None:
     logits, labels = case((30, 2, 20, 20), scale=2.5)
     calibrator = fit("vector", (logits, labels))
     # With much data the ridge is negligible, and two classes leave one slope per feature.
