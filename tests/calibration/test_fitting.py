@@ -258,6 +258,22 @@ def test_data_is_read_once_a_pass_and_never_kept() -> None:
     assert calibrator.fitted["mask"] == "band"
 
 
+def test_errors_that_are_rare_are_not_missed() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(2, (1, 900, 900), generator=generator)
+    logits = F.one_hot(labels, 2).movedim(-1, 1) * (6 + torch.rand(1, 1, 900, 900, generator=generator))
+    labels[0, 450, ::300] = 1 - labels[0, 450, ::300]  # three of 810 000, which no even sample would hold
+
+    def nll(scale: float) -> float:
+        return F.cross_entropy(logits.double() * scale, labels, reduction="sum").item()
+
+    best = minimize_scalar(nll, bounds=(0.05, 20), method="bounded", options={"xatol": 1e-9})
+    calibrator = fit("temperature", (logits, labels))
+    assert calibrator.temperature.item() == pytest.approx(1 / best.x, rel=1e-4)
+    assert calibrator.fitted["passes"] <= 6
+    assert calibrator.fitted["notes"] == []
+
+
 def _rank(rank: int, port: int, folder: Path) -> None:
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     logits, labels = case((6, 3, 24, 24), scale=2, blocks=8)
