@@ -171,7 +171,7 @@ def test_masks(mask: str) -> None:
     keep = crac.metrics.masks.select_voxels(mask, logits, labels)
     expected = labels.numel() if keep is None else int(keep.sum())
     assert fit("region", logits, labels, mask=mask).fitted["voxels"] == expected
-    with pytest.raises(InputError, match="mask must be one of label_foreground, .*; got 'foreground'"):
+    with pytest.raises(InputError, match=r"mask must be one of label_foreground, .*; got 'foreground'"):
         fit("region", logits, labels, mask="foreground")
 
 

@@ -92,7 +92,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         crac.load_calibrator(path)
     fitted("class").save(path)
     path.write_text(path.read_text()[:-20])
-    with pytest.raises(InputError, match="calibration.json cannot be read as JSON"):
+    with pytest.raises(InputError, match=r"calibration.json cannot be read as JSON"):
         crac.load_calibrator(path)
 
 

@@ -49,7 +49,7 @@ def fit(name: str, *batches: Pair, **options: object) -> Calibrator:
 
 def test_the_registry() -> None:
     assert NAMES == ("identity", "temperature", "class", "region", "class_region", "class_region_affine", "vector")
-    with pytest.raises(InputError, match="name must be one of identity, temperature, .*; got 'platt'"):
+    with pytest.raises(InputError, match=r"name must be one of identity, temperature, .*; got 'platt'"):
         crac.build_calibrator("platt", 3)
     with pytest.raises(InputError, match="option of 'region' must be one of radii, regions; got 'radius'"):
         crac.build_calibrator("region", 3, radius=1)
@@ -135,7 +135,7 @@ def test_affine_agrees_with_scipy_in_every_cell(seed: int, scale: float, share: 
         np.testing.assert_allclose(calibrator.weights[cell], expected, rtol=2e-4, atol=2e-4)
 
 
-def test_binary_affine_is_logistic_regression() -> None:
+def test_vector_of_two_classes_is_logistic_regression() -> None:
     logits, labels = case((30, 2, 20, 20), scale=2.5)
     calibrator = fit("vector", (logits, labels))
     # With much data the ridge is negligible, and two classes leave one slope per feature.
@@ -256,6 +256,22 @@ def test_data_is_read_once_a_pass_and_never_kept() -> None:
     calibrator = crac.build_calibrator("class_region", 3).fit(batches)
     assert calibrator.fitted["passes"] == passes <= 4
     assert calibrator.fitted["mask"] == "band"
+
+
+def test_errors_that_are_rare_are_not_missed() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(2, (1, 900, 900), generator=generator)
+    logits = F.one_hot(labels, 2).movedim(-1, 1) * (6 + torch.rand(1, 1, 900, 900, generator=generator))
+    labels[0, 450, ::300] = 1 - labels[0, 450, ::300]  # three of 810 000, which no even sample would hold
+
+    def nll(scale: float) -> float:
+        return F.cross_entropy(logits.double() * scale, labels, reduction="sum").item()
+
+    best = minimize_scalar(nll, bounds=(0.05, 20), method="bounded", options={"xatol": 1e-9})
+    calibrator = fit("temperature", (logits, labels))
+    assert calibrator.temperature.item() == pytest.approx(1 / best.x, rel=1e-4)
+    assert calibrator.fitted["passes"] <= 6
+    assert calibrator.fitted["notes"] == []
 
 
 def _rank(rank: int, port: int, folder: Path) -> None:

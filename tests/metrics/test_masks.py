@@ -83,7 +83,7 @@ def test_slices_do_not_see_their_neighbours() -> None:
 
 def test_arguments_are_checked() -> None:
     scores, labels = torch.randn(1, 2, 3, 3), torch.zeros(1, 3, 3, dtype=torch.int64)
-    with pytest.raises(InputError, match="mask must be one of label_foreground, .*, all; got 'foreground'"):
+    with pytest.raises(InputError, match=r"mask must be one of label_foreground, .*, all; got 'foreground'"):
         select_voxels("foreground", scores, labels)
     for spacing in ((1.0,), (1.0, 0.0), (1.0, float("nan"))):
         with pytest.raises(InputError, match="spacing must be 2 positive numbers, one per axis"):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from crac._version import __version__
-from crac.calibration.fitting import LOWEST, Coefficients, Fit, fit_cells
+from crac.calibration.fitting import LOWEST, Coefficients, Fit, Portion, fit_cells
 from crac.errors import InputError, check_number, one_of
 from crac.files import write_json
 from crac.functional.patches import check_integers
@@ -143,7 +143,7 @@ class Calibrator(nn.Module):
         if weight not in ("voxel", "batch"):
             raise one_of("weight", weight, ("voxel", "batch"))
 
-        def voxels() -> Iterable[tuple[Tensor, Tensor, Tensor, float]]:
+        def voxels() -> Iterable[Portion]:
             for given, labels in batches():
                 logits = self._checked(log_probabilities(given) if from_probabilities else given)
                 labels = self._checked_labels(labels, logits)

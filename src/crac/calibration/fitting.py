@@ -21,8 +21,9 @@ from crac.errors import InputError
 Coefficients = Literal["scale", "affine", "vector"]
 """Coefficients of a cell: one scale of all logits; that and a bias for each class; or both for each class."""
 
-Voxels = Callable[[], Iterable[tuple[Tensor, Tensor, Tensor, float]]]
-"""Logits ``(K, V)``, labels ``(V,)``, cells ``(V,)``, and what each of these voxels weighs."""
+Portion = tuple[Tensor, Tensor, Tensor, float | Tensor]
+"""Logits ``(K, V)``, labels ``(V,)``, cells ``(V,)``, and what these voxels weigh."""
+Voxels = Callable[[], Iterable[Portion]]
 
 LOWEST = 0.05
 """Smallest scale, the inverse of the largest temperature; the largest scale is ``1 / LOWEST``."""
@@ -31,8 +32,9 @@ PRIOR = 100
 RIDGE = 1.0
 """Strength of what holds biases near 0, in voxels."""
 SAMPLE = 2**12
-"""Voxels of each cell and batch that are kept in the first pass."""
+"""Voxels of each cell and batch, predicted right or wrong, that are kept in the first pass."""
 MOST_SAMPLED = 2**21
+"""With so many voxels the sample is large enough, in each process."""
 PART = 2**18
 PASSES, STEPS = 12, 60
 TOLERANCE = 1e-9
@@ -94,56 +96,67 @@ def fit_cells(voxels: Voxels, coefficients: Coefficients, cells: int, num_classe
     Raises:
         InputError: There is no voxel.
     """
-    start = Fit.identity(coefficients, cells, num_classes)
     sample, batches = _draw(voxels, cells)
-    if sample:
-        kept = [torch.cat(parts, -1) for parts in zip(*sample, strict=True)]
 
-        def drawn(weights: Tensor) -> _Sums:
-            return _sums(weights, coefficients, *kept)
-
-        if coefficients == "scale":  # a perfect cell has its minimum at the bound, where Newton's steps only creep
-            highest = torch.full_like(start, 1 / LOWEST)
-            perfect = (drawn(start).gradient < 0) & (drawn(highest).gradient <= 0)
-            start = torch.where(perfect, highest, start)
-        start = _minimise(drawn, start, coefficients, STEPS)[0]
-    # Processes agree where to begin; where they end does not depend on it.
-    total, drawings, batches = _over_processes([start * len(sample), len(sample), batches])
-    if drawings:
-        start = total / drawings
+    def drawn(weights: Tensor) -> _Sums:
+        return _total(sample, weights, coefficients)
 
     def whole(weights: Tensor) -> _Sums:
-        total = _zeros(weights)
-        for logits, labels, cell, weight in voxels():
-            for first in range(0, labels.numel(), PART):
-                part = slice(first, first + PART)
-                each = torch.full((len(labels[part]),), weight, dtype=torch.float64, device=logits.device)
-                total = total.plus(_sums(weights, coefficients, logits[:, part], labels[part], cell[part], each))
-        return _Sums(*_over_processes(list(vars(total).values())))
+        return _total(voxels(), weights, coefficients)
 
+    start = Fit.identity(coefficients, cells, num_classes)
+    if coefficients == "scale":  # a perfect cell has its minimum at the bound, to which Newton's steps only creep
+        highest = torch.full_like(start, 1 / LOWEST)
+        perfect = (drawn(start).gradient < 0) & (drawn(highest).gradient <= 0)
+        start = torch.where(perfect, highest, start)
+    start = _minimise(drawn, start, coefficients, STEPS)[0]
     weights, sums, steps, converged = _minimise(whole, start, coefficients, PASSES)
     if not sums.count.sum():
         raise InputError("batches must hold at least one labelled voxel of the mask; got none")
     undecided = (sums.count > 0) & (sums.hessian[:, 0, 0] <= 0)
-    by_cell = [int(number) for number in sums.count]
-    return Fit(_shrink(weights, sums, coefficients), by_cell, undecided.tolist(), batches, steps + 1, converged)
+    return Fit(
+        weights=_shrink(weights, sums, coefficients),
+        by_cell=[int(number) for number in sums.count],
+        undecided=undecided.tolist(),
+        batches=_over_processes([batches])[0],
+        passes=steps + 1,
+        converged=converged,
+    )
 
 
-def _draw(voxels: Voxels, cells: int) -> tuple[list[tuple[Tensor, ...]], int]:
-    """Up to ``SAMPLE`` voxels of each cell and batch, evenly spaced, on the CPU: logits, labels, cells, weights."""
+def _draw(voxels: Voxels, cells: int) -> tuple[list[Portion], int]:
+    """A sample on the CPU, as one portion or none, and the number of batches.
+
+    Up to ``SAMPLE`` voxels, evenly spaced, of each batch and cell that were predicted right, and as many of those
+    predicted wrong: these are few where the model is good, and decide the temperature there.
+    """
     sample: list[tuple[Tensor, ...]] = []
     batches = size = 0
     for logits, labels, cell, weight in voxels():
         batches += 1
-        for number in range(cells):
-            where = (cell == number).nonzero().squeeze(1)
+        if size >= MOST_SAMPLED:
+            continue
+        group = 2 * cell + (logits.argmax(0) != labels)
+        for number in torch.bincount(group).nonzero().flatten().tolist():
+            where = (group == number).nonzero().squeeze(1)
             step = -(-where.numel() // SAMPLE)
-            if step and size < MOST_SAMPLED:
-                where = where[::step]
-                each = torch.full((where.numel(),), weight * step, dtype=torch.float64)
-                sample.append((logits[:, where].cpu(), labels[where].cpu(), cell[where].cpu(), each))
-                size += where.numel()
-    return sample, batches
+            where = where[::step]
+            each = torch.full((where.numel(),), step, dtype=torch.float64) * weight
+            sample.append((logits[:, where].cpu(), labels[where].cpu(), cell[where].cpu(), each))
+            size += where.numel()
+    joined = [torch.cat(parts, -1) for parts in zip(*sample, strict=True)]
+    return [(joined[0], joined[1], joined[2], joined[3])] if joined else [], batches
+
+
+def _total(portions: Iterable[Portion], weights: Tensor, coefficients: Coefficients) -> _Sums:
+    """The sums over all portions of all processes."""
+    total = _zeros(weights)
+    for logits, labels, cell, weight in portions:
+        each = torch.as_tensor(weight, dtype=torch.float64, device=logits.device).expand(labels.numel())
+        for first in range(0, labels.numel(), PART):
+            part = slice(first, first + PART)
+            total = total.plus(_sums(weights, coefficients, logits[:, part], labels[part], cell[part], each[part]))
+    return _Sums(*_over_processes(list(vars(total).values())))
 
 
 def _minimise(
