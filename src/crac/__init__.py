@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from crac import functional
@@ -58,10 +59,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # Calibrators are imported when they are asked for: a quarter of the time that importing the rest takes.
-    if name in ("CALIBRATORS", "build_calibrator", "load_calibrator"):
-        from crac import calibration
-
-        return getattr(calibration, name)
+    if name in ("CALIBRATORS", "build_calibrator", "calibration", "load_calibrator"):
+        calibration = importlib.import_module("crac.calibration")
+        return calibration if name == "calibration" else getattr(calibration, name)
     raise AttributeError(f"module 'crac' has no attribute {name!r}")
 
 
