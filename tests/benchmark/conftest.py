@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from committed import FIXTURE
+from benchmark.committed import FIXTURE
 
 from conftest_training import store  # noqa: F401
 from crac.benchmark import CellResult, Suite, load_results
