@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from benchmark.committed import FIXTURE
+from tests.benchmark.committed import FIXTURE
 
 from conftest_training import store  # noqa: F401
 from crac.benchmark import CellResult, Suite, load_results

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from benchmark.committed import FIXTURE, with_column
+from tests.benchmark.committed import FIXTURE, with_column
 
 from crac.benchmark import CellResult, report
 from crac.benchmark.report import Column, Table, compose, main_table, render, tables

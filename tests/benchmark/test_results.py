@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmark.committed import FIXTURE, with_column
+from tests.benchmark.committed import FIXTURE, with_column
 
 from crac.benchmark import CellResult, load_results
 from crac.benchmark.results import MAIN, Difference, Measure, group_results

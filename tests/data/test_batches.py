@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from data.layouts import write_nnunet
+from tests.data.layouts import write_nnunet
 
 from crac.data import Augmentation, Batch, Batches, Store, prepare
 from crac.errors import InputError

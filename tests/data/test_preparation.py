@@ -14,7 +14,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
-from data.layouts import write_nifti, write_nnunet
+from tests.data.layouts import write_nifti, write_nnunet
 
 from crac.data import Store, preparation, prepare, work
 from crac.errors import InputError, ProblemsError

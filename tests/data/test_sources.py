@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data.layouts import write_nifti, write_nnunet
+from tests.data.layouts import write_nifti, write_nnunet
 
 from crac.data import prepare
 from crac.data.sources import read_acdc, read_flare, read_nnunet

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.evaluation.volumes import NAMES, volume
 
 import crac
 from crac.calibration import build_calibrator
@@ -19,7 +20,6 @@ from crac.evaluation.crossfit import cross_fit
 from crac.evaluation.run import evaluate_run
 from crac.models.model import CALIBRATION, Model
 from crac.training import TrainConfig, train
-from evaluation.volumes import NAMES, volume
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from tests.evaluation.volumes import NAMES, volume
 
 from crac.errors import InputError
 from crac.evaluation import LoadedCases, Protocol, evaluate
-from evaluation.volumes import NAMES, volume
 
 
 def cases(number=7, on_gpu=False):

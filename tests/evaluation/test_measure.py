@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.evaluation.volumes import NAMES, volume
 
 import crac
 from crac.evaluation import LoadedCases, Protocol, evaluate, measure
 from crac.functional import region_map
 from crac.report.table import table
-from evaluation.volumes import NAMES, volume
 
 
 def test_per_volume_is_the_mean_of_volumes_and_pooled_is_the_meter_of_all():
