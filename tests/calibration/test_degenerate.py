@@ -181,9 +181,3 @@ def test_steps_that_never_vanish_are_said(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(fitting, "PASSES", 1)
     notes = fit("temperature", logits, labels).fitted["notes"]
     assert notes == ["after 2 passes the coefficients still changed; more data may settle them"]
-
-
-def test_identity_reads_nothing() -> None:
-    calibrator = crac.build_calibrator("identity", 3).fit(lambda: pytest.fail("the data was read"), mask="all")
-    assert calibrator.temperature == 1
-    assert calibrator.fitted["notes"] == []

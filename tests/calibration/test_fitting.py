@@ -20,7 +20,11 @@ from crac.calibration import Calibrator, fitting
 from crac.errors import InputError
 
 Pair = tuple[Tensor, Tensor]
+
+
 NAMES = tuple(crac.CALIBRATORS)
+
+
 FITTED = tuple(name for name in NAMES if name != "identity")
 
 
@@ -45,28 +49,6 @@ def case(
 def fit(name: str, *batches: Pair, **options: object) -> Calibrator:
     logits = batches[0][0]
     return crac.build_calibrator(name, logits.shape[1]).fit(lambda: batches, **{"mask": "all", **options})
-
-
-def test_the_registry() -> None:
-    assert NAMES == ("identity", "temperature", "class", "region", "class_region", "class_region_affine", "vector")
-    with pytest.raises(InputError, match=r"name must be one of identity, temperature, .*; got 'platt'"):
-        crac.build_calibrator("platt", 3)
-    with pytest.raises(InputError, match="option of 'region' must be one of radii, regions; got 'radius'"):
-        crac.build_calibrator("region", 3, radius=1)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"radii": 3}, "radii must be growing whole numbers"),
-        ({"radii": (2, 1)}, "radii must be growing whole numbers"),
-        ({"regions": "plane"}, "regions must be one of volume, slice; got 'plane'"),
-        ({"num_classes": 1}, "num_classes must be a whole number of at least 2; got 1"),
-    ],
-)
-def test_arguments_are_checked(options: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        crac.build_calibrator("region", **{"num_classes": 3, **options})
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 7, 8), (1, 3, 4, 5, 6)])

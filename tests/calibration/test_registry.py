@@ -113,3 +113,28 @@ def test_loading_runs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_folder_that_is_missing_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written"):
         fitted("temperature").save(tmp_path / "nowhere" / "calibration.json")
+
+
+NAMES = tuple(crac.CALIBRATORS)
+
+
+def test_the_registry() -> None:
+    assert NAMES == ("identity", "temperature", "class", "region", "class_region", "class_region_affine", "vector")
+    with pytest.raises(InputError, match=r"name must be one of identity, temperature, .*; got 'platt'"):
+        crac.build_calibrator("platt", 3)
+    with pytest.raises(InputError, match="option of 'region' must be one of radii, regions; got 'radius'"):
+        crac.build_calibrator("region", 3, radius=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"radii": 3}, "radii must be growing whole numbers"),
+        ({"radii": (2, 1)}, "radii must be growing whole numbers"),
+        ({"regions": "plane"}, "regions must be one of volume, slice; got 'plane'"),
+        ({"num_classes": 1}, "num_classes must be a whole number of at least 2; got 1"),
+    ],
+)
+def test_arguments_are_checked(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        crac.build_calibrator("region", **{"num_classes": 3, **options})
