@@ -20,7 +20,6 @@ import crac
 from common import golden
 from crac.errors import InputError
 from crac.metrics import average_surface_distance, surface_dice
-from crac.metrics.surface import bounding_box, surface
 
 SPACINGS = {2: (0.7, 1.6), 3: (5.0, 0.8, 1.3)}
 
@@ -73,18 +72,6 @@ def test_golden_numbers(name):
     for spacing, key in (((1, 1, 1), "hd95_voxel"), (numbers["spacing"], "hd95_mm")):
         got = [crac.hd95(prediction == k, labels == k, spacing) for k in range(1, num_classes)]
         np.testing.assert_allclose(got, numbers[key], atol=1e-6)
-
-
-@given(seed=st.integers(0, 1000), dims=st.sampled_from([2, 3]), density=st.sampled_from([0.02, 0.3, 0.9]))
-def test_surface_is_what_erosion_removes_and_the_box_is_tight(seed, dims, density):
-    rng = np.random.default_rng(seed)
-    mask = rng.uniform(size=rng.integers(1, 9, size=dims)) < density
-    np.testing.assert_array_equal(surface(mask), mask & ~ndimage.binary_erosion(mask))
-    box = bounding_box(mask)
-    if not mask.any():
-        assert box is None
-    else:
-        assert box == ndimage.find_objects(mask.astype(int))[0]
 
 
 @given(seed=st.integers(0, 1000))
