@@ -1,4 +1,4 @@
-"""The meter against goldens, an independent reference, scikit-learn, and itself under every kind of splitting."""
+"""The meter against goldens, and itself under every kind of splitting."""
 
 import copy
 
