@@ -5,33 +5,20 @@ import itertools
 import nibabel as nib
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from torch.nn import functional as F
+from tests.data.grids import PERCENTILE, RECIPES, affine_of
 
 from crac.data.recipe import Geometry, Intensity, Recipe
 from crac.data.recipes import ACDC, FLARE, change_recipe, spacing_recipe
 from crac.errors import InputError
 
-PERCENTILE = (Intensity(method="percentile", low=0.5, high=99.5),)
 CODES = [
     "".join(axes[index] for index in order)
     for axes in itertools.product("RL", "AP", "SI")
     for order in itertools.permutations(range(3))
 ]
-
-
-def affine_of(codes: str, shape: tuple[int, int, int], spacing: tuple[float, float, float]) -> np.ndarray:
-    """Voxel (i, j, k) of an array whose axes run towards ``codes`` to millimetres; spacing by array axis."""
-    affine = np.zeros((4, 4))
-    for axis, code in enumerate(codes):
-        world = next(index for index, pair in enumerate(("RL", "AP", "SI")) if code in pair)
-        affine[world, axis] = spacing[axis] * (1 if code in "RAS" else -1)
-    affine[:3, 3] = (-17.25, 31.5, 4.125)
-    affine[3, 3] = 1
-    return affine
 
 
 def ball(shape: tuple[int, int, int]) -> np.ndarray:
@@ -42,14 +29,6 @@ def ball(shape: tuple[int, int, int]) -> np.ndarray:
 
 def dice(first: np.ndarray, second: np.ndarray, value: int) -> float:
     return 2 * ((first == value) & (second == value)).sum() / ((first == value).sum() + (second == value).sum())
-
-
-RECIPES = {
-    "acdc": ACDC,
-    "flare": FLARE,
-    "spacing": spacing_recipe(np.array([[1.0, 1.2, 3.0]]), PERCENTILE),
-    "sagittal": spacing_recipe(np.array([[4.0, 0.9, 0.9]]), PERCENTILE, dims=2),
-}
 
 
 @pytest.mark.parametrize(
@@ -126,27 +105,6 @@ def test_outside_the_crop_is_background() -> None:
         np.testing.assert_allclose(probabilities[:, *corner], np.array([[1] * 3, [0] * 3]), atol=1e-6)
     assert labels[128, 108].min() == 1
     np.testing.assert_allclose(probabilities[1, 128, 108], 1)
-
-
-def test_the_paper_s_recipe_for_acdc() -> None:
-    generator = np.random.default_rng(0)
-    image = generator.integers(50, 900, (1, 216, 256, 4)).astype(np.float32)
-    prepared, _ = ACDC.apply(image, np.diag([1.5, 1.5, 10, 1]))
-    assert prepared.shape == (1, 4, 192, 192)
-    low, high = np.percentile(image, (0.5, 99.5))
-    scaled = torch.from_numpy(((image - low) / (high - low)).clip(0, 1))[0].permute(2, 1, 0)[None].float()
-    expected = F.interpolate(scaled, (224, 224), mode="bilinear", antialias=True)[0, :, 16:208, 16:208]
-    np.testing.assert_allclose(prepared[0], expected.numpy(), atol=1e-3)
-
-
-def test_slices_are_cut_across_the_coarsest_axis() -> None:
-    image = np.zeros((1, 5, 40, 40), dtype=np.float32)
-    image[0, 3] = 1
-    recipe = RECIPES["sagittal"]
-    prepared, geometry = recipe.apply(image, affine_of("RAS", (5, 40, 40), (4.0, 0.9, 0.9)))
-    assert prepared.shape == (1, 5, 40, 40)
-    np.testing.assert_array_equal(prepared[0].mean(axis=(1, 2)), [0, 0, 0, 1, 0])
-    assert recipe.prepared_spacing(geometry) == pytest.approx((4, 0.9, 0.9))
 
 
 @pytest.mark.parametrize(
