@@ -7,16 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.evaluation.volumes import NAMES, volume
 
 import crac
 from crac.calibration import build_calibrator
 from crac.cli import main
 from crac.data import Split, phantom, prepare
 from crac.errors import InputError
-from crac.evaluation import LoadedCases, Protocol
-from crac.evaluation.case import RememberedCases
-from crac.evaluation.crossfit import cross_fit
 from crac.evaluation.run import evaluate_run
 from crac.models.model import CALIBRATION, Model
 from crac.training import TrainConfig, train
@@ -106,46 +102,3 @@ def test_a_calibrator_of_something_else_is_refused(calibrated: tuple[Path, dict[
     with pytest.raises(InputError, match="is not a calibrator"):
         crac.load(copy, "cpu")
     assert Model.load(copy, "cpu", calibrated=False).calibrator is None
-
-
-def test_a_model_that_is_calibrated_already_is_left_as_it_is() -> None:
-    """Labels drawn from the model's own probabilities leave nothing to gain on patients left out."""
-    generator = torch.Generator().manual_seed(1)
-    cases = []
-    for number in range(8):
-        case = volume(f"case {number}", (4, 20, 24), seed=number)
-        logits = case.scores / 2
-        drawn = torch.multinomial(logits.softmax(0).flatten(1).T, 1, generator=generator).view(case.labels.shape)
-        cases.append(case._replace(scores=logits, labels=drawn))
-    protocol = Protocol(NAMES, masks=["all"])
-    gains = cross_fit(LoadedCases(cases), lambda: build_calibrator("class_region", 3), protocol, folds=4).gains()
-    assert not gains[0].shown
-    assert abs(gains[0].difference.estimate) < 0.01
-    sharp = LoadedCases([case._replace(scores=3 * case.scores) for case in cases])
-    gains = cross_fit(sharp, lambda: build_calibrator("temperature", 3), protocol, folds=4).gains()
-    assert gains[0].shown
-    assert gains[0].measure == "nll[all]"
-
-
-def test_one_patient_is_not_enough() -> None:
-    alone = LoadedCases([volume("one")._replace(patient="p"), volume("two")._replace(patient="p")])
-    with pytest.raises(InputError, match="which needs at least 2; got 1"):
-        cross_fit(alone, lambda: build_calibrator("temperature", 3), Protocol(NAMES))
-
-
-def test_remembered_cases_are_loaded_once_as_far_as_memory_goes() -> None:
-    loaded: list[str] = []
-
-    class Counting(LoadedCases):
-        def load(self, name: str) -> Any:
-            loaded.append(name)
-            return super().load(name)
-
-    source = Counting([volume("one"), volume("two")])
-    size = source.load("one").scores.nbytes + source.load("one").labels.nbytes
-    loaded.clear()
-    cases = RememberedCases(source, most=size)
-    for _ in range(3):
-        for name in cases.names:
-            assert cases.load(name).name == name
-    assert loaded == ["one", "two", "two", "two"]

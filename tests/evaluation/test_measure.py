@@ -10,7 +10,6 @@ from tests.evaluation.volumes import NAMES, volume
 import crac
 from crac.evaluation import LoadedCases, Protocol, evaluate, measure
 from crac.functional import region_map
-from crac.report.table import table
 
 
 def test_per_volume_is_the_mean_of_volumes_and_pooled_is_the_meter_of_all():
@@ -87,12 +86,3 @@ def test_the_band_is_in_the_unit_of_the_protocol():
         found = measure(case, Protocol(NAMES, masks=["band"], unit=unit, band=5))
         counts[unit] = found.states["band"]["counts"][0][0].sum()
     assert 0 < counts["mm"] < counts["voxel"] <= case.labels.numel()
-
-
-def test_a_column_without_values_is_shown_as_a_dash():
-    case = volume("one")
-    empty = case._replace(labels=torch.zeros_like(case.labels))
-    lines = table(evaluate(LoadedCases([empty]), Protocol(NAMES, masks=["label_foreground", "all"])))
-    shown = {line[0]: line[1:] for line in lines}
-    assert shown["ece [label_foreground]"] == ("-", "-", "-")
-    assert shown["ece [all]"][0] != "-"

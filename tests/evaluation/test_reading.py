@@ -1,50 +1,13 @@
 """Every way of storing probabilities gives the same array on the label's grid."""
 
-import os
-import pickle
-
 import nibabel as nib
 import numpy as np
 import pytest
-import SimpleITK
-from nibabel.orientations import apply_orientation, inv_ornt_aff, io_orientation
+from tests.evaluation.stored import read_only_case
 
 from crac.errors import InputError
-from crac.evaluation.pairing import FilePair, find_pairs
-from crac.evaluation.reading import inspect, load
-
-SHAPE = (5, 6, 7)
-AFFINES = {
-    "straight": np.diag([0.8, 1.2, 3.0, 1.0]),
-    "flipped": np.array([[0, -1.2, 0, 20], [0.8, 0, 0, -5], [0, 0, -3.0, 9], [0, 0, 0, 1]], dtype=float),
-}
-
-
-@pytest.fixture(params=AFFINES)
-def scene(tmp_path, request):
-    """A folder of labels, an empty one for probabilities, and what is to be found in it."""
-    rng = np.random.default_rng(0)
-    probabilities = rng.dirichlet(np.ones(3), size=SHAPE).astype(np.float32)  # (X, Y, Z, K)
-    affine = AFFINES[request.param]
-    labels, folder = tmp_path / "labels", tmp_path / "probabilities"
-    labels.mkdir()
-    folder.mkdir()
-    nib.Nifti1Image(probabilities.argmax(-1).astype(np.uint8), affine).to_filename(labels / "case.nii.gz")
-    return folder, labels, probabilities, affine
-
-
-def read_only_case(folder, labels):
-    cases, problems = find_pairs(folder, labels)
-    assert problems == []
-    (case,) = cases
-    assert inspect(case).problems == []
-    loaded = load(case)
-    np.testing.assert_allclose(loaded.spacing, sorted_spacing(labels), rtol=1e-6)
-    return loaded.probabilities
-
-
-def sorted_spacing(labels):
-    return nib.affines.voxel_sizes(nib.load(labels / "case.nii.gz").affine)
+from crac.evaluation.pairing import FilePair
+from crac.evaluation.reading import load
 
 
 @pytest.mark.parametrize("order", ["last", "first"])
@@ -63,127 +26,8 @@ def test_one_file_a_class(scene, pattern):
     np.testing.assert_array_equal(read_only_case(folder, labels), np.moveaxis(probabilities, 3, 0))
 
 
-def simpleitk_properties(path):
-    """What nnU-Net's SimpleITK reader takes from the image, by SimpleITK itself."""
-    image = SimpleITK.ReadImage(str(path))
-    stuff = {"spacing": image.GetSpacing(), "origin": image.GetOrigin(), "direction": image.GetDirection()}
-    return SimpleITK.GetArrayFromImage(image), {
-        "sitk_stuff": stuff,
-        "spacing": np.abs(image.GetSpacing()[::-1]).tolist(),
-    }
-
-
-def nibabel_properties(path, turn):
-    """What nnU-Net's two nibabel readers take from the image."""
-    image = nib.load(path)
-    stuff = {"original_affine": image.affine}
-    if turn:
-        image = image.as_reoriented(io_orientation(image.affine))
-        stuff["reoriented_affine"] = image.affine
-    spacing = [float(size) for size in image.header.get_zooms()[::-1]]
-    return np.asarray(image.dataobj).transpose(2, 1, 0), {"nibabel_stuff": stuff, "spacing": spacing}
-
-
-READERS = {
-    "simpleitk": simpleitk_properties,
-    "nibabel": lambda path: nibabel_properties(path, turn=False),
-    "nibabel_turned": lambda path: nibabel_properties(path, turn=True),
-}
-
-
-@pytest.mark.parametrize("reader", READERS)
-def test_nnunet_archive(scene, reader, tmp_path):
-    """The array as each of nnU-Net's readers orders it, with and without its properties beside it."""
-    folder, labels, probabilities, affine = scene
-    channels = []
-    for k in range(3):
-        nib.Nifti1Image(probabilities[..., k], affine).to_filename(tmp_path / "image.nii.gz")
-        array, properties = READERS[reader](tmp_path / "image.nii.gz")
-        channels.append(array)
-    np.savez_compressed(folder / "case.npz", probabilities=np.stack(channels).astype(np.float16))
-    (folder / "case.pkl").write_bytes(pickle.dumps(properties))
-    found = read_only_case(folder, labels)
-    np.testing.assert_allclose(found, np.moveaxis(probabilities, 3, 0), atol=1e-3)
-    if reader != "nibabel_turned":  # only the properties say that the array was turned
-        (folder / "case.pkl").unlink()
-        segmentation = probabilities.argmax(-1).astype(np.uint8)
-        nib.Nifti1Image(segmentation, affine).to_filename(folder / "case.nii.gz")
-        np.testing.assert_array_equal(read_only_case(folder, labels), found)
-
-
-def test_turned_array_differs_from_the_files(scene):
-    """Guards the test above: for the flipped image, turning is not the identity."""
-    _, _, probabilities, affine = scene
-    turned = apply_orientation(probabilities, io_orientation(affine))
-    same = turned.shape == probabilities.shape and np.array_equal(turned, probabilities)
-    assert same == bool((inv_ornt_aff(io_orientation(affine), SHAPE) == np.eye(4)).all())
-
-
-class Payload:
-    def __reduce__(self):
-        return os.mkdir, ("pwned",)
-
-
-def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(scene, monkeypatch, tmp_path):
-    folder, labels, probabilities, _ = scene
-    monkeypatch.chdir(tmp_path)
-    np.savez(folder / "case.npz", probabilities=probabilities.transpose(3, 2, 1, 0))
-    (folder / "case.pkl").write_bytes(pickle.dumps({"spacing": Payload()}))
-    (case,), _ = find_pairs(folder, labels)
-    with pytest.raises(InputError, match="only numbers, text and arrays"):
-        load(case)
-    assert not (tmp_path / "pwned").exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda p: {"probabilities": p.transpose(3, 0, 1, 2)}, "not nnU-Net's"),
-        (lambda p: {"probabilities": p.transpose(3, 2, 1, 0)[:, 1:]}, "does not fit"),
-        (lambda p: {"softmax": p}, "no array 'probabilities'"),
-        (lambda p: {"probabilities": p.argmax(-1)}, "floats"),
-        (lambda p: {"probabilities": np.array([{"a": 1}], dtype=object)}, "not an .npz of numbers"),
-    ],
-)
-def test_bad_archives(scene, change, message):
-    folder, labels, probabilities, _ = scene
-    np.savez(folder / "case.npz", **change(probabilities))
-    with pytest.raises(InputError, match=message):
-        load(FilePair("case", labels / "case.nii.gz", (folder / "case.npz",)))
-
-
-def test_properties_of_another_image_are_refused(scene):
-    folder, labels, probabilities, affine = scene
-    np.savez(folder / "case.npz", probabilities=probabilities.transpose(3, 2, 1, 0))
-    (case,), _ = find_pairs(folder, labels)
-    for properties in (
-        {"spacing": [9.0, 9.0, 9.0]},
-        {"spacing": [3.0, 1.2, 0.8], "nibabel_stuff": {"original_affine": affine + np.eye(4, k=3) * 30}},
-        ["not", "properties"],
-    ):
-        (folder / "case.pkl").write_bytes(pickle.dumps(properties))
-        with pytest.raises(InputError, match="case"):
-            load(case)
-
-
 def test_cube_with_as_many_classes_as_voxels_is_ambiguous(tmp_path):
     nib.Nifti1Image(np.zeros((3, 3, 3), np.uint8), np.eye(4)).to_filename(tmp_path / "label.nii.gz")
     nib.Nifti1Image(np.full((3, 3, 3, 3), 1 / 3, np.float32), np.eye(4)).to_filename(tmp_path / "p.nii.gz")
     with pytest.raises(InputError, match="first axis or on the last"):
         load(FilePair("label", tmp_path / "label.nii.gz", (tmp_path / "p.nii.gz",)))
-
-
-def test_names_that_begin_alike_are_told_apart(tmp_path):
-    labels, folder = tmp_path / "labels", tmp_path / "probabilities"
-    labels.mkdir()
-    folder.mkdir()
-    for name in ("heart", "heart_1", "heart_10"):
-        (labels / f"{name}.nii.gz").touch()
-    for name in ("heart_0", "heart_1", "heart_10", "heart_2", "heart_1_0", "heart_1_1"):
-        (folder / f"{name}.nii.gz").touch()
-    cases, problems = find_pairs(folder, labels)
-    # heart_1 is the whole of heart_1, so heart has classes 0 and 2 only, and heart_1 comes in two forms.
-    assert [case.name for case in cases] == ["heart_10"]
-    assert len(problems) == 2
-    assert any("classes 0, 2" in problem for problem in problems)
-    assert any("more than one form" in problem for problem in problems)

@@ -1,8 +1,5 @@
 """From a trained model to maps that lie exactly on their input, seen with another reader's eyes."""
 
-import dataclasses
-import subprocess
-import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -11,65 +8,15 @@ import nibabel as nib
 import numpy as np
 import pytest
 import SimpleITK as sitk  # noqa: N813 (its own documentation calls it so)
-import torch
-from torch import Tensor, nn
+from tests.models.blobs import RECIPES, UNIT, threshold_model, write_blobs
 
 import crac
 from crac.cli import main
-from crac.data import Intensity, Recipe, Store
+from crac.data import Recipe, Store
 from crac.errors import InputError, ProblemsError
 from crac.models import predict
-from crac.models.card import ModelCard
-from crac.models.checkpoint import Checkpoint
 from crac.models.model import Model
 from crac.models.predict import find_images, predict_images
-from crac.training import train
-
-UNIT = Intensity(method="window", low=0, high=1)
-
-
-class Threshold(nn.Module):
-    """Says "bright" where the image is above one half: a model whose right answer is known."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        bright = 10 * (images[:, :1] - 0.5)
-        return torch.cat([-bright, bright], dim=1)
-
-
-def threshold_model(recipe: Recipe, dims: int = 2, patch_size: tuple[int, ...] | None = None, **options: Any) -> Model:
-    card = ModelCard(
-        backbone="unet", width=1, dims=dims, patch_size=patch_size, class_names=("dark", "bright"),
-        channel_names=tuple(f"channel{n}" for n in range(len(recipe.intensity))), recipe=recipe,
-    )  # fmt: skip
-    return Model(Threshold(), card, torch.device("cpu"), **options)
-
-
-def oblique() -> np.ndarray:
-    """Rotated about all three axes, anisotropic, left-handed."""
-    a, b, c = 0.4, -0.7, 2.2
-    turn_x = np.array([[1, 0, 0], [0, np.cos(a), -np.sin(a)], [0, np.sin(a), np.cos(a)]])
-    turn_y = np.array([[np.cos(b), 0, np.sin(b)], [0, 1, 0], [-np.sin(b), 0, np.cos(b)]])
-    turn_z = np.array([[np.cos(c), -np.sin(c), 0], [np.sin(c), np.cos(c), 0], [0, 0, 1]])
-    affine = np.eye(4)
-    affine[:3, :3] = turn_x @ turn_y @ turn_z @ np.diag([-1.3, 0.8, 6.5])
-    affine[:3, 3] = -31.25, 12.5, 140.75
-    return affine
-
-
-def write_blobs(path: Path, shape: tuple[int, int, int] = (37, 52, 9), affine: np.ndarray | None = None) -> np.ndarray:
-    generator = np.random.default_rng(1)
-    x, y, z = np.meshgrid(*(np.linspace(-1, 1, size) for size in shape), indexing="ij")
-    blob = 1 / (1 + np.exp(12 * ((x - 0.2) ** 2 + (y + 0.1) ** 2 / 0.5 + (z - 0.1) ** 2 / 0.9 - 0.4)))
-    image = (0.9 * blob + 0.05 * generator.random(shape)).astype(np.float32)
-    nib.save(nib.Nifti1Image(image, oblique() if affine is None else affine), path)
-    return image
-
-
-RECIPES = {
-    "stored": Recipe(name="stored", orientation="stored", intensity=(UNIT,)),
-    "canonical": Recipe(name="canonical", orientation="canonical", slice_axis=1, intensity=(UNIT,)),
-    "resampled": Recipe(name="resampled", orientation="canonical", spacing=(1.1, 0.9, 1.0), intensity=(UNIT,)),
-}
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -122,28 +69,6 @@ def test_headers_are_kept_to_the_last_bit(tmp_path: Path) -> None:
     for field in ("qform_code", "sform_code", "quatern_b", "qoffset_x", "srow_x", "pixdim", "xyzt_units"):
         assert np.array_equal(before.header[field], after.header[field]), field
     assert after.get_data_dtype() == np.uint8
-
-
-def test_arrays_in_arrays_out(tmp_path: Path) -> None:
-    image = write_blobs(tmp_path / "case.nii.gz", affine=np.diag([1.3, 0.8, 6.5, 1]))
-    model = threshold_model(RECIPES["resampled"])
-    labels, probabilities = model.predict(image, spacing=(1.3, 0.8, 6.5))
-    from_file = model.predict(tmp_path / "case.nii.gz")
-    assert labels.shape == image.shape
-    assert probabilities.shape == (2, *image.shape)
-    np.testing.assert_array_equal(labels, from_file.labels)
-    np.testing.assert_allclose(probabilities, from_file.probabilities, atol=1e-6)
-    for spacing in (None, (1, 1), (1, 1, 0), (1, 1, np.nan)):
-        with pytest.raises(InputError, match="spacing must be three positive numbers"):
-            model.predict(image, spacing=spacing)
-    with pytest.raises(InputError, match=r"spacing is read from the file"):
-        model.predict(tmp_path / "case.nii.gz", spacing=(1, 1, 1))
-    with pytest.raises(InputError, match="NaN"):
-        model.predict(np.full((4, 4, 4), np.nan), spacing=(1, 1, 1))
-    with pytest.raises(
-        InputError, match=r"image must have 1 channel \(channel0\); got an array of shape \(2, 4, 4, 4\)"
-    ):
-        model.predict(np.zeros((2, 4, 4, 4)), spacing=(1, 1, 1))
 
 
 def test_channels_are_paired_and_every_defect_is_listed(tmp_path: Path) -> None:
@@ -210,43 +135,12 @@ def test_one_volume_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.M
     assert len(alive) == 6
 
 
-def test_a_network_of_nan_is_refused(tmp_path: Path) -> None:
-    class Broken(Threshold):
-        def forward(self, images: Tensor) -> Tensor:
-            return super().forward(images) * torch.nan
-
-    model = dataclasses.replace(threshold_model(RECIPES["stored"]), network=Broken())
-    with pytest.raises(InputError, match="image: the network answers with NaN"):
-        model.predict(np.zeros((4, 4, 4)), spacing=(1, 1, 1))
-
-
-@pytest.mark.parametrize(
-    "error", [MemoryError(), torch.OutOfMemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
-)
-def test_out_of_memory_says_what_to_lower(error: Exception) -> None:
-    class Hungry(Threshold):
-        def forward(self, images: Tensor) -> Tensor:
-            raise error
-
-    model = dataclasses.replace(threshold_model(RECIPES["stored"]), network=Hungry())
-    with pytest.raises(InputError, match=r"^out of memory: lower batch_size \(now 16\)$"):
-        model.predict(np.zeros((4, 4, 4)), spacing=(1, 1, 1))
-
-
 def test_a_single_slice_stays_a_single_slice(tmp_path: Path) -> None:
     nib.save(
         nib.Nifti1Image(np.random.default_rng(0).random((16, 20)).astype(np.float32), np.eye(4)), tmp_path / "s.nii"
     )
     predict_images(threshold_model(RECIPES["stored"]), find_images([tmp_path / "s.nii"], 1), tmp_path / "out")
     assert nib.load(tmp_path / "out" / "s_label.nii.gz").shape == (16, 20)
-
-
-@pytest.fixture(scope="module")
-def run(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from crac.training import TrainConfig
-
-    settings = {"data": store.path, "width": 2, "epochs": 1, "accelerator": "cpu", "backbone": "nnunet"}
-    return train(TrainConfig.make(settings), tmp_path_factory.mktemp("runs") / "run").run
 
 
 def test_load_and_command_line_agree(run: Path, store: Store, tmp_path: Path) -> None:
@@ -259,35 +153,6 @@ def test_load_and_command_line_agree(run: Path, store: Store, tmp_path: Path) ->
     np.testing.assert_array_equal(nib.load(tmp_path / "out" / f"{name}_label.nii.gz").get_fdata(), labels)
     assert probabilities.shape[0] == store.num_classes
     assert main(["predict", str(run / "best.safetensors"), str(raw[0]), "--out", str(tmp_path / "tta"), "--tta"]) == 0
-
-
-def test_a_card_of_another_version_is_one_sentence(run: Path, tmp_path: Path) -> None:
-    saved = Checkpoint.load(run / "best.safetensors")
-    saved.info["model"]["recipe"]["future"] = 1
-    saved.save(tmp_path / "new.safetensors")
-    with pytest.raises(InputError, match=r"new\.safetensors does not say .*: unknown setting 'recipe.future'$"):
-        crac.load(tmp_path / "new.safetensors")
-
-
-def test_loading_and_resuming_unpickle_nothing(run: Path) -> None:
-    """Every class or function that a pickle asks for is reported to Python's audit hooks."""
-    code = """
-import sys, crac, crac.models.model, lightning.fabric, torch.utils.tensorboard, matplotlib.pyplot
-from crac.training import resume
-def hook(event, arguments):
-    if event == "pickle.find_class":
-        raise RuntimeError(f"unpickled {arguments}")
-sys.addaudithook(hook)
-crac.load(sys.argv[1])
-print(resume(sys.argv[1]).finished)
-import pickle, fractions
-try:
-    pickle.loads(pickle.dumps(fractions.Fraction(1, 2)))
-except RuntimeError:
-    print("the hook works")
-"""
-    done = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, timeout=200)
-    assert done.stdout.splitlines()[-2:] == ["True", "the hook works"], done.stderr
 
 
 @pytest.mark.parametrize(

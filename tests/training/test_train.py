@@ -1,24 +1,28 @@
-"""Whole trainings on small phantoms: every method, and what a run leaves behind."""
+"""Whole trainings on small phantoms: every method, kill -9, no memory and bad input."""
 
-import csv
 import json
-import sys
+import os
+import random
+import re
+import resource
+import signal
+import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from tests.training.runs import logits_and_labels, start
 
 from conftest_training import trained
-from crac import METHODS, build_loss
-from crac.data import Batches, Store
+from crac import METHODS
+from crac.cli import main
+from crac.data import Store
 from crac.errors import InputError
 from crac.models.card import ModelCard
-from crac.models.checkpoint import Checkpoint, load_tensors
+from crac.models.checkpoint import Checkpoint
 from crac.training import TrainConfig, resume, train
-from crac.training.run import RunFolder
+from crac.training.log import Log
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -33,39 +37,6 @@ def test_every_method_trains_every_layer(method: str, small: Any, tmp_path: Path
     moved = [not torch.equal(after[name], fresh[name]) for name in fresh]
     assert all(moved)
     assert all(value.isfinite().all() for value in after.values())
-
-
-def logits_and_labels(store: Store, cases: list[str], run: Path, name: str) -> tuple[torch.Tensor, torch.Tensor]:
-    checkpoint = Checkpoint.load(run / name)
-    network = ModelCard.read(checkpoint.info, run).build()
-    load_tensors(network, checkpoint.part("network"), run)
-    (batch,) = Batches(store, cases, batch_size=1000, shuffle=False)
-    with torch.no_grad():
-        return network.eval()(batch.images), batch.labels
-
-
-def test_the_outer_step_is_the_validation_set_seen_by_the_trained_network(
-    small: Any, tmp_path: Path, store: Store
-) -> None:
-    train(small(epochs=1), tmp_path / "run")
-    logits, labels = logits_and_labels(store, store.split().validation, tmp_path / "run", "last.safetensors")
-    loss = build_loss("crac", store.num_classes)
-    loss.observe(logits, labels)
-    loss.update_multipliers()
-    saved = Checkpoint.load(tmp_path / "run" / "last.safetensors").part("loss")
-    torch.testing.assert_close(saved["lambda_"], loss.lambda_, rtol=1e-5, atol=0)
-    assert saved["steps"] == 1
-    row = train(small(epochs=1), tmp_path / "again").history[-1]
-    assert row["lambda_inner_liver"] == saved["lambda_"][0, 1]
-    assert row["lambda_outer_pancreas"] == saved["lambda_"][1, 4]
-
-
-def test_the_network_knows_the_intensities_of_the_training_set_alone(small: Any, tmp_path: Path, store: Store) -> None:
-    result = train(small(), tmp_path / "run")
-    mean, deviation = store.moments(RunFolder(result.run).split().train)
-    network = Checkpoint.load(RunFolder(result.run).best).part("network")
-    np.testing.assert_allclose(network["mean"], mean, rtol=1e-6)
-    np.testing.assert_allclose(network["deviation"], deviation, rtol=1e-6)
 
 
 def test_best_is_the_epoch_with_the_highest_dice_and_scores_are_right(small: Any, tmp_path: Path, store: Store) -> None:
@@ -85,36 +56,6 @@ def test_best_is_the_epoch_with_the_highest_dice_and_scores_are_right(small: Any
     assert best["dice"] == pytest.approx(sum(expected) / len(expected), rel=1e-6)
     wrong = (prediction != labels)[labels > 0].float().mean().item()
     assert best["ece"] >= abs(logits.softmax(1).amax(1)[labels > 0].mean().item() - (1 - wrong)) - 1e-6
-
-
-def test_a_run_folder_explains_itself(small: Any, tmp_path: Path, store: Store) -> None:
-    config = small(epochs=2, method_options={"rho": 0.2})
-    result = train(config, tmp_path / "run")
-    names = {path.name for path in (tmp_path / "run").iterdir()} - {".lock"}
-    assert names == {
-        *("config.yaml", "split.json", "environment.json", "metrics.csv", "multipliers.png", "tensorboard"),
-        *("best.safetensors", "best.json", "last.safetensors", "last.json"),
-    }
-    assert TrainConfig.load(tmp_path / "run" / "config.yaml") == config
-    with (tmp_path / "run" / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [{name: float(value) for name, value in row.items()} for row in rows] == result.history
-    columns = set(rows[0])
-    assert {f"{kind}_{region}_{name}" for kind in ("lambda", "rho") for region in ("inner", "outer")
-            for name in store.class_names} <= columns  # fmt: skip
-    assert {"train_loss", "validation_loss", "dice", "dice_liver", "ece", "ece_inner", "ece_outer"} <= columns
-
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
-    events.Reload()
-    scalars = {
-        tag.partition("/")[2]: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]
-    }
-    assert scalars.keys() == columns
-    assert scalars["ece_outer"] == pytest.approx([row["ece_outer"] for row in result.history])
-    (start,) = json.loads((tmp_path / "run" / "environment.json").read_text())
-    assert start["packages"]["torch"]
 
 
 def test_caches_and_resume_of_a_finished_run_change_nothing(small: Any, tmp_path: Path) -> None:
@@ -148,25 +89,93 @@ def test_options_train_to_nearly_the_same_or_at_least_finite(
     resume(tmp_path / "run")
 
 
-def test_global_switches_are_put_back(small: Any, tmp_path: Path) -> None:
-    before = torch.backends.cudnn.benchmark, torch.are_deterministic_algorithms_enabled()
-    train(small(epochs=1, deterministic=True, precision="tf32"), tmp_path / "run")
-    assert (torch.backends.cudnn.benchmark, torch.are_deterministic_algorithms_enabled()) == before
+@pytest.mark.slow
+def test_twenty_kills_leave_the_same_bits_as_none(small: Any, tmp_path: Path) -> None:
+    config = small(epochs=4, deterministic=True)
+    for name in ("first", "whole"):  # the first waits for the server's imports, the second tells how long a run takes
+        began = time.monotonic()
+        whole = start(config, tmp_path / name)
+        whole.join()
+        duration = time.monotonic() - began
+        assert whole.exitcode == 0
+    assert trained(tmp_path / "first") == trained(tmp_path / "whole")
+    expected = trained(tmp_path / "whole")
+    moments, kills, finished = random.Random(0), 0, 0
+    run = tmp_path / "run0"
+    while kills < 20 or not finished:
+        process = start(config, run)
+        process.join(moments.uniform(0, duration) if kills < 20 else None)
+        if process.exitcode is None:
+            os.kill(process.pid or 0, signal.SIGKILL)
+            process.join()
+            kills += 1
+        else:
+            assert process.exitcode == 0
+            assert trained(run) == expected
+            finished += 1
+            run = tmp_path / f"run{finished}"
+        for name in ("last", "best"):
+            if (path := run / f"{name}.safetensors").exists():
+                Checkpoint.load(path)
+    for done in range(finished):  # what a kill leaves half-written is gone once the run goes on
+        assert not list((tmp_path / f"run{done}").glob(".*.partial"))
 
 
-def test_mlflow_gets_settings_and_every_epoch(small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[Any, ...]] = []
-    fake = SimpleNamespace(
-        start_run=lambda run_name: calls.append(("start", run_name)),
-        log_params=lambda params: calls.append(("params", params["epochs"])),
-        log_metrics=lambda row, step: calls.append(("metrics", step, row["dice"])),
-        end_run=lambda: calls.append(("end",)),
-    )
-    monkeypatch.setitem(sys.modules, "mlflow", fake)
-    history = train(small(mlflow=True), tmp_path / "run").history
-    metrics = [("metrics", step, row["dice"]) for step, row in enumerate(history, start=1)]
-    assert calls == [("start", "run"), ("params", 2), *metrics, ("end",)]
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(InputError, match=r"pip install 'crac\[mlflow\]'"):
-        train(small(mlflow=True), tmp_path / "without")
-    assert not (tmp_path / "without").exists()
+def test_json_stands_alone_whatever_libraries_print(
+    small: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def noisy(*_: object) -> None:
+        os.write(1, b"[Gloo] Rank 0 is connected\n")  # as compiled code does, past sys.stdout
+        print("and this from Python")
+
+    monkeypatch.setattr(Log, "step", noisy)
+    (tmp_path / "settings.yaml").write_text(small(epochs=1).dump())
+    assert main(["train", "--config", str(tmp_path / "settings.yaml"), "--out", str(tmp_path / "run"), "--json"]) == 0
+    said = capfd.readouterr()
+    assert json.loads(said.out)["finished"] is True
+    assert "[Gloo] Rank 0" in said.err
+    assert "and this from Python" in said.err
+
+
+def test_out_of_memory_says_what_to_lower(small: Any, tmp_path: Path) -> None:
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**29, limits[1]))
+    try:
+        with pytest.raises(
+            InputError, match=r"out of memory: lower batch_size \(now 8\), width \(now 300\), or choose"
+        ):
+            train(small(width=300), tmp_path / "run")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert not list(tmp_path.iterdir())  # the same --out can be used with smaller settings
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "nowhere", "--out", "x"], "nowhere is not a prepared store"),
+        (["--out", "x"], "data is missing"),
+        (["--data", "x"], "--out is missing"),
+        (["--resume", "x", "--epochs", "3"], "--resume takes its settings from the run; got also --epochs"),
+        (["--data", "STORE", "--out", "x", "--method-options", "alpha"], "must be NAME=VALUE; got 'alpha'"),
+        (["--data", "STORE", "--out", "x", "--method-options", "alpha=1"], "option of .crac. must be one of"),
+        (["--data", "STORE", "--out", "x", "--method-options", "num_classes=9"], "must not hold 'num_classes'"),
+        (["--data", "STORE", "--out", "."], "is the current folder"),
+        (["--data", "STORE", "--out", "x", "--patch-size", "3"], "patch_size must be 2 numbers"),
+        (["--data", "STORE", "--out", "x", "--devices", "3"], "batch_size must be a multiple of the 3 devices"),
+        (["--data", "STORE", "--out", "x", "--split", "no.json"], r"no\.json"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(
+    arguments: list[str], message: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    given = [str(store.path) if argument == "STORE" else argument for argument in arguments]
+    assert main(["train", *given]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("crac train: ")
+    assert error.count("\n") == 1
+    assert re.search(message, error)
+    assert not list(tmp_path.iterdir())

@@ -9,7 +9,7 @@ import pytest
 from crac.benchmark import Suite
 from crac.data import Split, Store
 from crac.demo import DemoSettings, run_demo
-from crac.demo.page import COLUMNS, verdict
+from crac.demo.page import COLUMNS
 from crac.errors import InputError
 
 EXAMPLE = Path(__file__).parents[2] / "examples/hearts.yaml"
@@ -44,12 +44,3 @@ def test_the_page_holds_what_was_measured_and_needs_nothing_else(
     assert suite.training.split is not None
     cases = Store.open(suite.datasets["hearts"].store).cases
     assert set(Split.load(suite.training.split).test) < set(cases)
-
-
-@pytest.mark.parametrize(("ece", "word"), [(0.03, "is lower: 0.0300"), (0.07, "is not lower: 0.0700")])
-def test_the_verdict_is_honest_whoever_wins(ece: float, word: str) -> None:
-    scores = {
-        method: {"ece[label_foreground]": value, "gap.outer[label_foreground]": 0.1}
-        for method, value in (("ce", 0.05), ("crac", ece))
-    }
-    assert word in verdict(scores)

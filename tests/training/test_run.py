@@ -1,0 +1,91 @@
+"""The folder of a run: what it holds, who may write it, and what is refused."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.training.runs import edit
+
+from crac.cli import main
+from crac.data import Store, phantom, prepare
+from crac.errors import InputError
+from crac.training import TrainConfig, resume, train
+from crac.training.run import RunFolder
+
+
+def test_a_second_process_is_refused(small: Any, tmp_path: Path) -> None:
+    train(small(epochs=1), tmp_path / "run")
+    with RunFolder(tmp_path / "run").lock(), pytest.raises(InputError, match="in use: another process is training it"):
+        resume(tmp_path / "run")
+    half = tmp_path / "run" / ".partial-1-last.safetensors"
+    half.touch()
+    assert resume(tmp_path / "run").finished
+    assert not half.exists()
+    with pytest.raises(InputError, match=r"already holds a run: continue it with crac train --resume"):
+        train(small(), tmp_path / "run")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    with pytest.raises(InputError, match="not an empty folder"):
+        train(small(), tmp_path / "full")
+
+
+def test_foreign_and_damaged_runs(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(run, tmp_path / "narrow")
+    edit(tmp_path / "narrow", width=2)
+    with pytest.raises(InputError, match=r"last\.safetensors holds another architecture: .* is 4x1x3x3, not 2x1x3x3"):
+        resume(tmp_path / "narrow")
+    shutil.copytree(run, tmp_path / "cut")
+    content = (tmp_path / "cut" / "last.safetensors").read_bytes()
+    (tmp_path / "cut" / "last.safetensors").write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError, match=r"last\.safetensors is damaged or not a safetensors file"):
+        resume(tmp_path / "cut")
+    shutil.copytree(run, tmp_path / "environment")
+    (tmp_path / "environment" / "environment.json").write_text("{")
+    with pytest.raises(InputError, match=r"environment\.json is damaged"):
+        resume(tmp_path / "environment")
+    phantom.cardiac(tmp_path / "cardiac", patients=1, size=32, slices=2)
+    prepare("acdc", tmp_path / "cardiac", tmp_path / "other")
+    edit(run, data=str(tmp_path / "other"))
+    with pytest.raises(InputError, match=r"other has 4 classes \(background, .*\), the checkpoint has 5"):
+        resume(run)
+    edit(run, data=str(tmp_path / "nowhere"))
+    assert main(["train", "--resume", str(run)]) == 2
+    assert "nowhere is not a prepared store" in capsys.readouterr().err
+    edit(run, epoch=3)
+    assert main(["train", "--resume", str(run)]) == 2
+    assert "unknown setting 'epoch'" in capsys.readouterr().err
+    assert main(["train", "--resume", str(tmp_path)]) == 2
+    assert "is not a run" in capsys.readouterr().err
+
+
+def test_a_run_folder_explains_itself(small: Any, tmp_path: Path, store: Store) -> None:
+    config = small(epochs=2, method_options={"rho": 0.2})
+    result = train(config, tmp_path / "run")
+    names = {path.name for path in (tmp_path / "run").iterdir()} - {".lock"}
+    assert names == {
+        *("config.yaml", "split.json", "environment.json", "metrics.csv", "multipliers.png", "tensorboard"),
+        *("best.safetensors", "best.json", "last.safetensors", "last.json"),
+    }
+    assert TrainConfig.load(tmp_path / "run" / "config.yaml") == config
+    with (tmp_path / "run" / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [{name: float(value) for name, value in row.items()} for row in rows] == result.history
+    columns = set(rows[0])
+    assert {f"{kind}_{region}_{name}" for kind in ("lambda", "rho") for region in ("inner", "outer")
+            for name in store.class_names} <= columns  # fmt: skip
+    assert {"train_loss", "validation_loss", "dice", "dice_liver", "ece", "ece_inner", "ece_outer"} <= columns
+
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events.Reload()
+    scalars = {
+        tag.partition("/")[2]: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]
+    }
+    assert scalars.keys() == columns
+    assert scalars["ece_outer"] == pytest.approx([row["ece_outer"] for row in result.history])
+    (start,) = json.loads((tmp_path / "run" / "environment.json").read_text())
+    assert start["packages"]["torch"]
