@@ -6,28 +6,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kernels.cases import PLAIN
 
 import crac
 from agreement import CHOICES, disagreements
 from crac import kernels
-from crac.kernels import launch
 
 pytestmark = pytest.mark.usefixtures("_forced_kernels")
-
-PLAIN: dict[str, Any] = {
-    "method": ("crac", {}),
-    "classes": 4,
-    "batch": 2,
-    "size": (9, 33),
-    "border": "replicate",
-    "ignore_index": None,
-    "weighted": False,
-    "dtype": torch.float32,
-    "label_dtype": torch.int64,
-    "layout": "contiguous",
-    "upstream": 1.0,
-    "part": "forward",
-}
 
 
 @pytest.mark.parametrize(
@@ -47,16 +32,6 @@ def test_each_choice(change: dict[str, Any], device: str) -> None:
 def test_every_combination(case: dict[str, Any], seed: int) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     assert disagreements(case, device, seed) == []
-
-
-@pytest.mark.parametrize("ignore_index", [None, -1])
-@pytest.mark.parametrize("layout", ["contiguous", "strided"])
-def test_wide_labels_are_narrowed(
-    ignore_index: int | None, layout: str, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(launch, "NARROW_FROM", 1)
-    case = PLAIN | {"ignore_index": ignore_index, "layout": layout, "weighted": ignore_index is not None}
-    assert disagreements(case, device) == []
 
 
 @pytest.mark.parametrize("border", ["replicate", "background"])
@@ -100,15 +75,3 @@ def test_an_ignored_pixel_may_hold_an_infinity(device: str) -> None:
     assert value.item() == before.item()
     assert not logits.grad[0, :, 0, 0].any()
     assert logits.grad.isfinite().all()
-
-
-@pytest.mark.parametrize("narrow_from", [1, 1 << 21])
-def test_a_label_that_is_no_class_shows(narrow_from: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "NARROW_FROM", narrow_from)
-    loss = crac.CRaCLoss(3).to(device)
-    logits = torch.randn(1, 3, 4, 4, device=device)
-    labels = torch.zeros(1, 4, 4, dtype=torch.int64, device=device)
-    labels[0, 2, 1] = 3
-    setting = loss.setting(logits, labels)
-    assert setting is not None
-    assert kernels.fused_loss(logits, labels, setting).isnan()

@@ -9,6 +9,7 @@ import torch
 import torch.multiprocessing as mp
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.losses import batches
 
 import crac
 import reference
@@ -223,3 +224,15 @@ def test_two_ranks_equal_one(tmp_path, average, split):
         state = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
         for key, value in alone.state_dict().items():
             torch.testing.assert_close(state[key], value, rtol=1e-6, atol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fresh_compiler")
+def test_crac_through_inductor_sees_updated_multipliers():
+    logits, labels = batches.batch()
+    loss = crac.CRaCLoss(3)
+    compiled = torch.compile(loss, fullgraph=True)
+    for _ in range(3):
+        torch.testing.assert_close(batches.gradient(compiled, logits, labels), batches.gradient(loss, logits, labels))
+        loss.observe(logits, labels)
+        loss.update_multipliers()

@@ -1,18 +1,10 @@
-"""The loss of the nnU-Net trainers and the picture they extend; nnU-Net itself is not needed here."""
+"""The loss of the nnU-Net trainers; nnU-Net itself is not needed here."""
 
-import json
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import crac
-from crac.cli import main
-from crac.integrations.nnunet import TRAINERS, trainers_folder
 from crac.integrations.nnunet.loss import CalibratedLoss, Fit
-from crac.integrations.nnunet.progress import add_panel
 
 
 class Weighted(torch.nn.Module):
@@ -111,45 +103,3 @@ def test_fit_smooths_at_every_resolution() -> None:
         expected = svls(logits, target.long())
         torch.testing.assert_close(Fit(svls)(logits, target.float()), expected)
         torch.testing.assert_close(Fit(svls)(logits, target[:, 0].float()), expected)
-
-
-def test_the_panel_is_appended_below(tmp_path: Path) -> None:
-    path = tmp_path / "progress.png"
-    before = np.random.default_rng(0).integers(0, 255, (50, 600, 3), dtype=np.uint8)
-    Image.fromarray(before).save(path)
-    curves = {(region, name): [0.1, 0.2, 0.4] for region in ("inner", "outer") for name in ("background", "liver")}
-    add_panel(path, curves, "lambda")
-    after = np.asarray(Image.open(path))
-    assert np.array_equal(after[:50], before)
-    assert after.shape == (50 + 1800, 600, 3)
-    assert len(np.unique(after[50:].reshape(-1, 3), axis=0)) > 10  # lines, not an empty sheet
-    assert [found.name for found in tmp_path.iterdir()] == ["progress.png"]
-
-
-def test_path_is_a_folder_with_nothing_but_the_trainers(capsys) -> None:
-    assert main(["nnunet", "path"]) == 0
-    folder = Path(capsys.readouterr().out.strip())
-    assert folder == trainers_folder()
-    files = [path for path in folder.iterdir() if path.suffix == ".py"]
-    assert len(files) == 1
-    assert all(name in files[0].read_text() for name in TRAINERS)
-
-
-def test_check_names_every_missing_piece(monkeypatch, tmp_path: Path, capsys) -> None:
-    for name in ("nnUNet_raw", "nnUNet_extTrainer"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("nnUNet_preprocessed", str(tmp_path / "nowhere"))
-    monkeypatch.setenv("nnUNet_results", str(tmp_path))
-    assert main(["nnunet", "check"]) == 2
-    said = capsys.readouterr().err
-    assert "nnUNet_raw is not set; run: export nnUNet_raw=" in said
-    assert f"nnUNet_preprocessed={tmp_path / 'nowhere'} is not a folder" in said
-    assert 'nnUNet_extTrainer lacks the trainers; run: export nnUNet_extTrainer="$(crac nnunet path)"' in said
-    assert "nnUNet_results" not in said
-    monkeypatch.setenv("nnUNet_extTrainer", str(tmp_path))  # somebody's own trainers are not lost
-    assert main(["nnunet", "check"]) == 2
-    assert 'export nnUNet_extTrainer="$(crac nnunet path):$nnUNet_extTrainer"' in capsys.readouterr().err
-    assert main(["nnunet", "check", "--json"]) == 2
-    report = json.loads(capsys.readouterr().out)
-    assert report["ok"] is False
-    assert len(report["problems"]) >= 3

@@ -6,40 +6,13 @@ import pickle
 
 import pytest
 import torch
-import torch.nn.functional as F
+from tests.losses.batches import batch, gradient, make
 
 import crac
 
 ALL = sorted(crac.METHODS)
 every = pytest.mark.parametrize("name", ALL)
 SHAPES = [(2, 5, 7), (1, 3, 4, 5)]
-
-
-def make(name, num_classes=3, **options):
-    loss = crac.build_loss(name, num_classes, **options)
-    if name == "crac":  # multipliers that matter: at their start they are 1e-6
-        generator = torch.Generator().manual_seed(3)
-        loss.lambda_.copy_(torch.rand(loss.lambda_.shape, generator=generator))
-        loss.rho.copy_(torch.rand(loss.rho.shape, generator=generator) + 0.1)
-    return loss
-
-
-def batch(shape=(2, 8, 9), num_classes=3, dtype=torch.float32, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    logits = 3 * torch.randn(shape[0], num_classes, *shape[1:], dtype=dtype, generator=generator)
-    return logits.requires_grad_(), torch.randint(num_classes, shape, generator=generator)
-
-
-@pytest.fixture
-def fresh_compiler():
-    """All methods share one ``forward``, which the compiler would count as one function compiled too often."""
-    torch.compiler.reset()
-
-
-def gradient(loss, logits, labels):
-    value = loss(logits, labels)
-    (grad,) = torch.autograd.grad(value, logits)
-    return value.detach(), grad
 
 
 @every
@@ -164,18 +137,6 @@ def test_compiles_to_one_graph(name):
     torch.testing.assert_close(gradient(compiled, logits, labels), gradient(loss, logits, labels))
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("fresh_compiler")
-def test_crac_through_inductor_sees_updated_multipliers():
-    logits, labels = batch()
-    loss = crac.CRaCLoss(3)
-    compiled = torch.compile(loss, fullgraph=True)
-    for _ in range(3):
-        torch.testing.assert_close(gradient(compiled, logits, labels), gradient(loss, logits, labels))
-        loss.observe(logits, labels)
-        loss.update_multipliers()
-
-
 @every
 def test_copies_and_pickles(name):
     logits, labels = batch()
@@ -188,112 +149,6 @@ def test_copies_and_pickles(name):
     restored.load_state_dict(torch.load(memory, weights_only=True))
     for other in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss)), restored):
         assert torch.equal(other(logits, labels), expected)
-
-
-def test_class_weights_are_pytorchs():
-    logits, labels = batch()
-    weights = torch.tensor([0.2, 1.0, 3.0])
-    found = crac.build_loss("ce", 3, class_weights=weights)(logits, labels)
-    torch.testing.assert_close(found, F.cross_entropy(logits, labels, weights))
-
-
-def test_focal_loss_with_gamma_zero_is_cross_entropy():
-    logits, labels = batch()
-    torch.testing.assert_close(crac.build_loss("fl", 3, gamma=0)(logits, labels), F.cross_entropy(logits, labels))
-
-
-def test_label_smoothing_is_pytorchs():
-    logits, labels = batch()
-    expected = F.cross_entropy(logits, labels, label_smoothing=0.1)
-    torch.testing.assert_close(crac.build_loss("ls", 3, alpha=0.1)(logits, labels), expected)
-
-
-def test_dice_term_is_monais():
-    monai = pytest.importorskip("monai.losses")
-    logits, labels = batch()
-    rival = monai.DiceLoss(include_background=False, to_onehot_y=True, softmax=True, batch=True, smooth_nr=1e-5)
-    plain, with_dice = (crac.build_loss("ce", 3, dice_weight=w)(logits, labels) for w in (0, 1))
-    torch.testing.assert_close(with_dice - plain, rival(logits, labels[:, None]))
-
-
-def test_svls_targets_sum_to_one_and_keep_the_label_in_uniform_patches():
-    _, labels = batch((2, 6, 7))
-    targets = crac.build_loss("svls", 3).targets(labels)
-    torch.testing.assert_close(targets.sum(1), torch.ones(labels.shape))
-    uniform = crac.build_loss("svls", 3).targets(torch.ones(1, 4, 4, dtype=torch.int64))
-    torch.testing.assert_close(uniform[:, 1], torch.ones(1, 4, 4))
-
-
-def test_nacl_pulls_towards_the_prior_where_monais_border_does_not():
-    # MONAI pads the one-hot with zeros, so its target sums to less than 1 on edges; ours sums to 1 everywhere.
-    labels = torch.ones(1, 5, 5, dtype=torch.int64)
-    at_prior = F.one_hot(labels, 2).movedim(-1, 1).float()
-    penalty = crac.build_loss("nacl", 2, alpha=1.0)(at_prior, labels) - F.cross_entropy(at_prior, labels)
-    assert penalty.abs() < 1e-6
-
-
-def test_bwcr_consistency():
-    loss = crac.build_loss("bwcr", 3)
-    logits, labels = batch((2, 24, 24))
-    other, mask = logits.detach() + 1, torch.zeros(labels.shape, dtype=torch.bool)
-    torch.testing.assert_close(loss(logits, labels), F.cross_entropy(logits, labels))
-    assert loss.consistency(logits, logits, labels) == 0
-    assert loss.consistency(logits, other, labels, mask) == 0
-    mask[:, :12] = True
-    expected = loss.weights(labels)[mask].mean()
-    torch.testing.assert_close(loss.consistency(logits, other, labels, mask).detach(), expected)
-    whole = loss(logits, labels, other, mask)
-    torch.testing.assert_close(whole, F.cross_entropy(logits, labels) + expected)
-    assert torch.autograd.gradcheck(
-        lambda a, b: loss.consistency(a, b, labels[:1, :4, :4]),
-        [torch.randn(1, 3, 4, 4, dtype=torch.float64, requires_grad=True) for _ in range(2)],
-    )
-    with pytest.raises(ValueError, match="other must have the shape of logits"):
-        loss.consistency(logits, other[:1], labels)
-    with pytest.raises(ValueError, match="mask must be boolean"):
-        loss.consistency(logits, other, labels, mask.float())
-
-
-def test_ml1ace_is_the_mean_gap_of_filled_bins():
-    logits, labels = batch((2, 6, 7))
-    loss = crac.build_loss("ml1ace", 3, bins=5)
-    probabilities, errors = logits.detach().softmax(1), []
-    for image, target in zip(probabilities, labels, strict=True):
-        for k in range(3):
-            gaps = []
-            for low in (0, 0.2, 0.4, 0.6, 0.8):
-                inside = (image[k] > low) & (image[k] <= low + 0.2 + 1e-9)
-                if inside.any():
-                    gaps.append((image[k][inside].mean() - (target[inside] == k).float().mean()).abs())
-            errors.append(torch.stack(gaps).mean())
-    torch.testing.assert_close(loss.error(probabilities, labels).flatten(), torch.stack(errors))
-    torch.testing.assert_close(loss(logits, labels), F.cross_entropy(logits, labels) + torch.stack(errors).mean())
-    sure = 60 * F.one_hot(labels, 3).movedim(-1, 1).float()
-    assert loss.error(sure.softmax(1), labels).max() < 1e-6
-
-
-def test_deep_supervision():
-    loss = make("crac")
-    logits, labels = batch((2, 8, 12))
-    coarse = [torch.randn(2, 3, 4, 6), torch.randn(2, 3, 2, 3)]
-    wrapper = crac.DeepSupervision(loss)
-    parts = [loss(logits, labels)]
-    parts += [F.cross_entropy(x, labels[:, s // 2 :: s, s // 2 :: s]) for x, s in zip(coarse, (2, 4), strict=True)]
-    expected = (parts[0] + parts[1] / 2 + parts[2] / 4) / 1.75
-    torch.testing.assert_close(wrapper([logits, *coarse], labels), expected)
-    torch.testing.assert_close(wrapper([logits, *coarse], labels[:, None].to(torch.uint8)), expected)
-    before = loss.lambda_.clone()
-    wrapper.observe([logits, *coarse], labels)
-    wrapper.update_multipliers()
-    assert (loss.lambda_ > before).any()
-    with pytest.raises(ValueError, match="outputs must be 2 logit maps, one per weight; got 3"):
-        crac.DeepSupervision(loss, [1, 0.5])([logits, *coarse], labels)
-
-
-def test_deep_supervision_of_more_pixels_than_a_label_can_count():
-    wrapper, labels = crac.DeepSupervision(make("crac")), torch.randint(3, (1, 600, 4))
-    outputs = [torch.randn(1, 3, 600, 4), torch.randn(1, 3, 300, 2)]
-    assert torch.equal(wrapper(outputs, labels.to(torch.uint8)), wrapper(outputs, labels))
 
 
 @every

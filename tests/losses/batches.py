@@ -1,0 +1,26 @@
+"""A loss of any method and a batch for it, for the tests of this folder."""
+
+import torch
+
+import crac
+
+
+def make(name, num_classes=3, **options):
+    loss = crac.build_loss(name, num_classes, **options)
+    if name == "crac":  # multipliers that matter: at their start they are 1e-6
+        generator = torch.Generator().manual_seed(3)
+        loss.lambda_.copy_(torch.rand(loss.lambda_.shape, generator=generator))
+        loss.rho.copy_(torch.rand(loss.rho.shape, generator=generator) + 0.1)
+    return loss
+
+
+def batch(shape=(2, 8, 9), num_classes=3, dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(shape[0], num_classes, *shape[1:], dtype=dtype, generator=generator)
+    return logits.requires_grad_(), torch.randint(num_classes, shape, generator=generator)
+
+
+def gradient(loss, logits, labels):
+    value = loss(logits, labels)
+    (grad,) = torch.autograd.grad(value, logits)
+    return value.detach(), grad

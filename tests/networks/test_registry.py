@@ -1,0 +1,40 @@
+"""Every network: any image size, both dimensions, compiled."""
+
+import pytest
+import torch
+
+from crac.errors import InputError
+from crac.networks import BACKBONES, build_network
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_compiled_networks_are_the_same_function(backbone: str, dims: int) -> None:
+    """Compiled, upsampling and instance norm are written in another way."""
+    torch.manual_seed(0)
+    network = build_network(backbone, 1, 2, dims, width=2).double()
+    image = torch.rand(1, 1, *(64,) * dims, dtype=torch.float64, requires_grad=True)
+    expected = network(image)
+    (expected_gradient,) = torch.autograd.grad(expected.sin().sum(), image)
+    found = torch.compile(network, backend="aot_eager")(image)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found.sin().sum(), image)[0], expected_gradient)
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("size", [(32, 32), (47, 50), (96, 64), (1, 33), (10, 33, 40)])
+def test_any_size_and_every_parameter_is_used(backbone: str, size: tuple[int, ...]) -> None:
+    network = build_network(backbone, 2, 3, dims=len(size), width=2)
+    logits = network(torch.randn(2, 2, *size))
+    assert logits.shape == (2, 3, *size)
+    logits.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in network.parameters())
+
+
+def test_bad_arguments_name_what_is_accepted() -> None:
+    with pytest.raises(InputError, match="backbone must be one of unet, nnunet; got 'resnet'"):
+        build_network("resnet", 1, 4)
+    with pytest.raises(InputError, match="dims must be one of 2, 3; got 4"):
+        build_network("unet", 1, 4, dims=4)
+    with pytest.raises(InputError, match="width must be"):
+        build_network("unet", 1, 4, width=0)
