@@ -45,8 +45,7 @@ $(VENV)-nnunet/.installed: pyproject.toml constraints.txt
 	touch $@
 
 test-nnunet: $(VENV)-nnunet/.installed
-	$(VENV)-nnunet/bin/pytest tests/integrations/test_nnunet.py tests/integrations/nnunet \
-		tests/examples/test_examples.py::test_nnunet
+	$(VENV)-nnunet/bin/pytest tests/integrations/nnunet tests/examples/test_examples.py::test_nnunet
 
 format: install
 	$(BIN)/ruff format .

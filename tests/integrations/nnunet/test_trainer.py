@@ -25,19 +25,20 @@ pytest.importorskip("nnunetv2", reason="nnunetv2 is not installed; run: pip inst
 pytestmark = [pytest.mark.realdata, pytest.mark.slow]
 
 HERE = Path(__file__).parent
+SITE, OWN_TRAINERS = HERE.parent / "nnunet_site", HERE.parent / "nnunet_trainers"
 DATASET = "Dataset004_Hippocampus"
 CASES = 12
 
 
 def environment(folder: Path, **extra: str) -> dict[str, str]:
-    paths = (HERE / "nnunet_site", ROOT / "src")
+    paths = (SITE, ROOT / "src")
     return {
         "PYTHONPATH": os.pathsep.join(map(str, paths)),
         "OMP_NUM_THREADS": "1",
         "nnUNet_compile": "0",
         "nnUNet_def_n_proc": "1",
         "nnUNet_n_proc_DA": "0",
-        "nnUNet_extTrainer": os.pathsep.join(map(str, (trainers_folder(), HERE / "nnunet_trainers"))),
+        "nnUNet_extTrainer": os.pathsep.join(map(str, (trainers_folder(), OWN_TRAINERS))),
         "nnUNet_raw": str(folder / "raw"),
         "nnUNet_preprocessed": str(folder / "preprocessed"),
         "nnUNet_results": str(folder / "results"),
@@ -95,7 +96,7 @@ def build(workspace: Path, monkeypatch: pytest.MonkeyPatch):
     """Make an initialised trainer in this process, with changes to ``dataset.json`` if wanted."""
     for name, value in environment(workspace).items():
         monkeypatch.setenv(name, value)
-    runpy.run_path(str(HERE / "nnunet_site" / "sitecustomize.py"))
+    runpy.run_path(str(SITE / "sitecustomize.py"))
     from nnunetv2.run.run_training import get_trainer_from_args
 
     description = workspace / "preprocessed" / DATASET / "dataset.json"
@@ -220,7 +221,7 @@ def test_two_processes_update_the_same_multipliers_as_one(workspace: Path, tmp_p
     """As under ``-num_gpus 2``: all ranks' validation batches count, and one rank writes."""
     variables = environment(workspace)
     variables["PYTHONPATH"] += os.pathsep + os.pathsep.join(map(str, (HERE, ROOT / "tests")))
-    command = [sys.executable, str(HERE / "nnunet_ranks.py")]
+    command = [sys.executable, str(HERE / "ranks.py")]
     ranks = [
         subprocess.Popen([*command, str(rank), str(tmp_path)], env=os.environ | variables, stderr=subprocess.PIPE)
         for rank in range(2)

@@ -1,4 +1,4 @@
-"""One of two processes of a training by nnU-Net: python nnunet_ranks.py RANK FOLDER
+"""One of two processes of a training by nnU-Net: python ranks.py RANK FOLDER
 
 nnU-Net trains in several processes on GPUs only. Here its device is changed to the CPU, and what it would set up for
 GPUs with it; everything else is as it would be.
@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from nnunetv2.run.run_training import get_trainer_from_args
 from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as stock  # noqa: N813 (a module of the class's name)
-from test_nnunet import DATASET, made_up_batch
+from test_trainer import DATASET, made_up_batch
 from torch.nn.parallel import DistributedDataParallel
 
 import crac
