@@ -60,7 +60,7 @@ def calibrate_run(
 def compare_calibrators(
     run: Path, model: Model, data: Path | None = None, *, folds: int = 5, track: Track = silent
 ) -> dict[str, list[Gain]]:
-    """Judge every calibrator on patients left out and write nothing; the arguments are those of `calibrate_run`."""
+    """Judge every calibrator on patients left out and write nothing; arguments as for :func:`calibrate_run`."""
     cases = _cases(run, model, data)
     methods = [name for name in CALIBRATORS if name != "identity"]
     return {name: cross_fit(cases, _maker(model, name), _protocol(model), folds, track).gains() for name in methods}
