@@ -82,10 +82,27 @@ def test_a_signal_to_all_processes_leaves_a_run_to_resume(small: Any, tmp_path: 
     assert (tmp_path / "run" / "multipliers.png").exists()  # drawn last, when the other process has left
 
 
+THREADS_AT_EXIT = """
+import atexit, pathlib, sys
+names = lambda: [task.read_text().strip() for task in pathlib.Path("/proc/self/task").glob("*/comm")]
+atexit.register(lambda: print("threads at exit:", *names(), file=sys.stderr))
+"""
+
+
 @pytest.mark.slow
 def test_nan_on_several_processes_ends_in_one_exit_code(small: Any, tmp_path: Path) -> None:
     (tmp_path / "settings.yaml").write_text(small(devices=2, batch_size=4, learning_rate=1e30).dump())
+    (tmp_path / "sitecustomize.py").write_text(THREADS_AT_EXIT)
     command = [sys.executable, "-m", "crac", "train", "--config", str(tmp_path / "settings.yaml")]
-    done = subprocess.run([*command, "--out", str(tmp_path / "run")], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    assert done.returncode == 1, done.stderr
     assert "in epoch 1, step 2; cases of the batch: " in done.stderr
+    assert done.stderr.count("threads at exit: ") == 2  # a thread of gloo's that is left may abort its process
+    assert "gloo" not in done.stderr.split("threads at exit: ", 1)[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import os
 import warnings
 from collections.abc import Iterator
@@ -62,7 +63,8 @@ def start_fabric(config: TrainConfig) -> Fabric:
 
 
 def _leave_group() -> None:
-    """End the connection to the other processes: its threads may abort a process that ends without."""
+    """End the connection to the other processes and its threads, which may abort a process that ends before them."""
+    gc.collect()  # a wrapped network in a cycle of references holds the connection, and so its threads
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
