@@ -5,6 +5,8 @@ import hashlib
 import json
 import math
 import os
+import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,20 +30,44 @@ def writing(path: Path) -> Iterator[None]:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary sibling to write to, which takes the place of ``path`` once it is safely on the disk.
 
+    Every file that must be whole is written this way. A link is followed, so that the file lands where it points to.
+
     Raises:
         InputError: The file cannot be written; what was at ``path`` before is still there.
     """
+    final = path.resolve() if path.is_symlink() else path
     # The ending stays: some writers choose the format by it.
-    partial = path.with_name(f"{PARTIAL}{os.getpid()}-{path.name}")
+    partial = final.with_name(f"{PARTIAL}{secrets.token_hex(4)}-{final.name}")
     try:
         with writing(path):
             yield partial
-            with partial.open("rb") as file:
-                os.fsync(file.fileno())
-            partial.replace(path)
+            _sync(partial)
+            partial.replace(final)
+            if os.name == "posix":
+                _sync(final.parent)  # else a power cut may forget the new name
     finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or the list of names in a folder, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove all that a folder holds, and the folder too unless it is a mount point or a link, which stay empty."""
+    with contextlib.suppress(OSError):
+        for entry in path.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+        path.rmdir()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -215,7 +215,7 @@ def many(tmp_path_factory: pytest.TempPathFactory, cardiac_raw: Path) -> Path:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_run_continues(many: Path, tmp_path: Path, how: signal.Signals) -> None:
-    target, records = tmp_path / "store", tmp_path / ".store.partial" / "finished"
+    target, records = tmp_path / "store", tmp_path / "store" / ".crac-prepare"
     process = run_prepare(many, target)
     deadline = time.monotonic() + 120
     while len(list(records.glob("[!.]*.json"))) < 5:
@@ -228,7 +228,8 @@ def test_an_interrupted_run_continues(many: Path, tmp_path: Path, how: signal.Si
         assert process.returncode == 130
         assert "give the same command again to continue" in errors
         assert "Traceback" not in errors
-    assert not target.exists()
+    with pytest.raises(InputError, match=r"no manifest\.json"):
+        Store.open(target)
     time.sleep(0.3)  # orphaned workers end by themselves; what they were doing is done again
     kept = {path.stem: path.stat().st_mtime_ns for path in records.glob("[!.]*.json")}
     assert 5 <= len(kept) < 80
@@ -245,7 +246,6 @@ def test_an_interrupted_run_continues(many: Path, tmp_path: Path, how: signal.Si
 def test_leftovers_of_other_input_are_not_taken_up(cardiac_raw: Path, cardiac_store: Store, tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     shutil.copytree(cardiac_raw, raw)
-    partial = tmp_path / ".store.partial"
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -254,7 +254,7 @@ def test_leftovers_of_other_input_are_not_taken_up(cardiac_raw: Path, cardiac_st
         patch.setattr(preparation, "contact_sheet", stop)
         with pytest.raises(KeyboardInterrupt):
             prepare("acdc", raw, tmp_path / "store")
-    assert len(list((partial / "finished").glob("*.json"))) == 12
+    assert len(list((tmp_path / "store" / ".crac-prepare").glob("*.json"))) == 12
     image = next(raw.glob("patient001/*frame01.nii.gz"))
     loaded = nib.load(image)
     nib.Nifti1Image((np.asarray(loaded.dataobj) * 2).astype(np.int16), loaded.affine).to_filename(image)

@@ -20,8 +20,8 @@ EXAMPLE = """examples:
   crac prepare nnunet nnUNet_raw/Dataset004_Hippocampus hippocampus-store
   crac prepare nnunet Task05_Prostate prostate-store --dims 2 --crop 24 320 320
 
-RAW is only read. STORE appears when everything is done; look at STORE/contact_sheet.png to see whether the labels
-fit. An interrupted run continues when the same command is given again."""
+RAW is only read. STORE is complete once it holds manifest.json, which is written last; look at STORE/contact_sheet.png
+to see whether the labels fit. An interrupted run continues when the same command is given again."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     layout = "how RAW is laid out: ACDC's patient folders, FLARE21 or FLARE22, nnU-Net v2 or Decathlon"
     parser.add_argument("layout", choices=("acdc", "flare", "nnunet"), help=layout)
     parser.add_argument("raw", metavar="RAW", help="folder of the data set")
-    parser.add_argument("store", metavar="STORE", help="folder to write; must not exist yet")
+    parser.add_argument("store", metavar="STORE", help="folder to write; new or empty")
     parser.add_argument("--dims", type=int, choices=(2, 3), help="slices or volumes (default: 2; nnunet: 3)")
     axes: dict[str, Any] = {"nargs": 3, "metavar": ("D", "H", "W")}
     spacing = "millimetres between voxels (default: flare 8 2 2; nnunet: the median of the data set)"

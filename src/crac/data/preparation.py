@@ -1,13 +1,12 @@
-"""From a data set as published to a store: inspect everything, then prepare every case, then rename.
+"""From a data set as published to a store: inspect everything, then prepare every case, then write the manifest.
 
-Nothing is written before the whole data set has been found sound. Finished cases gather in a hidden folder
-beside the target, so that an interrupted run continues where it stopped; the target appears only when complete.
+Nothing is written before the whole data set has been found sound. Finished cases gather in the target, so that an
+interrupted run continues where it stopped; the manifest, without which it is no store, comes last.
 """
 
 import contextlib
 import hashlib
 import os
-import shutil
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from crac.data.sources import SOURCES, Source
 from crac.data.store import Store
 from crac.data.work import FINGERPRINT, RECORDS, Inspection, inspect_case, prepare_case
 from crac.errors import InputError, ProblemsError, one_of
-from crac.files import write_text, writing
+from crac.files import PARTIAL, remove_folder, write_text, writing
 from crac.parallel import Workers
 from crac.progress import Track, silent
 
@@ -75,13 +74,14 @@ def prepare(
 def _write(
     source: Source, found: list[Inspection], recipe: Recipe, dims: Dims, target: Path, workers: Workers, track: Track
 ) -> Store:
-    """Prepare every case in the work folder and give it the target's name."""
-    work = target.with_name(f".{target.name}.partial")
+    """Prepare every case, and write the manifest when all are done."""
     try:
         with writing(target):
-            _open_work(work, source, recipe)
+            if _open_target(target, source, recipe):
+                _close_target(target)
+                return Store.open(target)
             tasks = list(zip(source.cases, found, strict=True))
-            do = partial(prepare_case, work, recipe, dict(source.label_values), len(source.class_names))
+            do = partial(prepare_case, target, recipe, dict(source.label_values), len(source.class_names))
             cases: list[Case] = list(track(workers.map(do, tasks), "preparing", len(tasks)))
             manifest = Manifest(
                 version=FORMAT,
@@ -93,16 +93,16 @@ def _write(
                 recipe=recipe,
                 cases={case.name: case for case in cases},
             )
-            write_text(work / "manifest.json", manifest.model_dump_json(indent=1) + "\n")
-            store = Store(work, manifest)
-            store.split(seed=0).save(work / "split.json")
-            contact_sheet(store, work / "contact_sheet.png")
-            shutil.rmtree(work / RECORDS)
-            work.rename(target)
+            store = Store(target, manifest)
+            store.split(seed=0).save(target / "split.json")
+            contact_sheet(store, target / "contact_sheet.png")
+            write_text(target / "manifest.json", manifest.model_dump_json(indent=1) + "\n")
+            _close_target(target)
     except InputError:
         # A full disk is not helped by what we leave on it. An interrupted run, by contrast, can be continued.
         workers.close()
-        shutil.rmtree(work, ignore_errors=True)
+        if not (target / "manifest.json").exists():
+            remove_folder(target)
         raise
     return Store.open(target)
 
@@ -137,21 +137,30 @@ def _choose_recipe(layout: str, source: Source, found: list[Inspection], dims: D
 
 def _check_target(target: Path) -> None:
     """Say no before the long work if the target is taken or cannot be made."""
-    if target.is_dir() and not any(target.iterdir()):
+    if (target / RECORDS / FINGERPRINT).is_file():
+        pass  # of an interrupted run
+    elif target.is_dir() and {entry.name for entry in target.iterdir()} <= {RECORDS}:
         pass
     elif (target / "manifest.json").exists():
-        raise InputError(f"{target} is a finished store, which is never changed; choose another path")
+        raise _finished(target)
     elif os.path.lexists(target):
         raise InputError(f"{target} exists already; choose another path")
-    parent = next(folder for folder in target.parents if os.path.lexists(folder))
+    parent = next(folder for folder in (target, *target.parents) if os.path.lexists(folder))
     if not parent.is_dir():
         raise InputError(f"{target} cannot be made: {parent} is not a folder")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise InputError(f"{target} cannot be made: no permission to write in {parent}")
 
 
-def _open_work(work: Path, source: Source, recipe: Recipe) -> None:
-    """Make the work folder, or take up one that an interrupted run with the same input and recipe has left."""
+def _finished(target: Path) -> InputError:
+    return InputError(f"{target} is a finished store, which is never changed; choose another path")
+
+
+def _open_target(target: Path, source: Source, recipe: Recipe) -> bool:
+    """Make the folder, or take up what an interrupted run with the same input and recipe has left in it.
+
+    Returns whether that run had come to its end but for the removal of its records.
+    """
 
     def stamp(path: Path) -> tuple[str, int, int]:
         return str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns
@@ -160,9 +169,21 @@ def _open_work(work: Path, source: Source, recipe: Recipe) -> None:
     content = (FORMAT, recipe.model_dump_json(), source.class_names, cases)
     fingerprint = hashlib.sha256(repr(content).encode()).hexdigest()
     with contextlib.suppress(OSError):
-        if (work / RECORDS / FINGERPRINT).read_text(encoding="utf-8") == fingerprint:
-            return
-    shutil.rmtree(work, ignore_errors=True)
-    for folder in ("cases", RECORDS):
-        (work / folder).mkdir(parents=True)
-    write_text(work / RECORDS / FINGERPRINT, fingerprint)
+        if (target / RECORDS / FINGERPRINT).read_text(encoding="utf-8") == fingerprint:
+            for left in target.rglob(f"{PARTIAL}*"):  # by a process that was killed while it wrote
+                left.unlink(missing_ok=True)
+            return (target / "manifest.json").exists()
+    if (target / "manifest.json").exists():
+        raise _finished(target)
+    remove_folder(target)
+    (target / RECORDS).mkdir(parents=True)
+    write_text(target / RECORDS / FINGERPRINT, fingerprint)
+    (target / "cases").mkdir()
+    return False
+
+
+def _close_target(target: Path) -> None:
+    """Remove the records of the cases; the fingerprint goes last, for without it they belong to nobody."""
+    for path in sorted((target / RECORDS).iterdir(), key=lambda path: path.name == FINGERPRINT):
+        path.unlink()
+    (target / RECORDS).rmdir()

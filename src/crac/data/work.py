@@ -17,9 +17,9 @@ from crac.data.recipe import Recipe
 from crac.data.records import FILES, IMAGE, LABEL, ORIGINAL_LABEL, Case, FileRecord, Statistics
 from crac.data.sources import RawCase
 from crac.errors import InputError
-from crac.files import sha256, write_text
+from crac.files import replacing, sha256, write_text
 
-RECORDS = "finished"
+RECORDS = ".crac-prepare"
 """Folder that holds a record of each finished case while a store is being prepared."""
 FINGERPRINT = ".fingerprint"
 """File in it that says which input and recipe the records belong to."""
@@ -84,11 +84,11 @@ def inspect_case(label_values: Mapping[int, int], num_classes: int, channels: in
 
 
 def prepare_case(
-    work: Path, recipe: Recipe, label_values: Mapping[int, int], num_classes: int, task: tuple[RawCase, Inspection]
+    target: Path, recipe: Recipe, label_values: Mapping[int, int], num_classes: int, task: tuple[RawCase, Inspection]
 ) -> Case:
-    """Write ``work/cases/NAME`` and return its record; a case an earlier run has finished is taken as it is."""
+    """Write ``target/cases/NAME`` and return its record; a case an earlier run has finished is taken as it is."""
     raw, inspection = task
-    folder, record_path = work / "cases" / raw.name, work / RECORDS / f"{raw.name}.json"
+    folder, record_path = target / "cases" / raw.name, target / RECORDS / f"{raw.name}.json"
     if record_path.is_file():
         return Case.model_validate_json(record_path.read_text(encoding="utf-8"))
     images = [read_image(path) for path in raw.images]
@@ -99,7 +99,7 @@ def prepare_case(
     before = int((resampled_label > 0).sum())
 
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    folder.mkdir(parents=True)
     _save(folder / IMAGE, prepared.astype(np.float16))
     _save(folder / LABEL, prepared_label)
     write(folder / ORIGINAL_LABEL, classes, images[0])
@@ -150,4 +150,5 @@ def _save(path: Path, array: NDArray[Any]) -> None:
     # Through a buffer: numpy writing to the file itself forgets why a write fell short.
     buffer = io.BytesIO()
     np.save(buffer, array)
-    path.write_bytes(buffer.getbuffer())
+    with replacing(path) as partial:
+        partial.write_bytes(buffer.getbuffer())

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from crac.data import Store
+from crac.files import replacing
 from crac.models.model import Model
 from crac.palette import PALETTE, pyplot
 
@@ -41,7 +42,8 @@ def draw_slices(store: Store, names: Sequence[str], models: Mapping[str, Model],
     for axis, title in zip(axes[0], ["image and labels", *(f"{name}: confidence" for name in models)], strict=True):
         axis.set_title(title)
     figure.colorbar(drawn, ax=axes[:, 1:], label="probability of the predicted class", shrink=0.6)
-    figure.savefig(path, dpi=110)
+    with replacing(path) as partial:
+        figure.savefig(partial, dpi=110)
     plt.close(figure)
 
 

@@ -15,10 +15,8 @@ import csv
 import importlib.metadata
 import io
 import json
-import os
 import platform
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -31,12 +29,13 @@ import torch
 from crac._version import __version__
 from crac.data import Split
 from crac.errors import InputError
-from crac.files import PARTIAL, write_json, write_text
+from crac.files import PARTIAL, remove_folder, write_json, write_text, writing
 from crac.models.checkpoint import Checkpoint
 from crac.models.run import Run
 from crac.training.config import TrainConfig
 from crac.training.state import State
 
+LOCK = ".lock"
 PACKAGES = ("torch", "numpy", "scipy", "lightning", "monai", "nibabel", "pydantic", "safetensors", "triton")
 
 
@@ -45,25 +44,27 @@ class RunFolder(Run):
 
     @classmethod
     def create(cls, path: str | Path, config: TrainConfig, split: Split) -> Self:
-        """Make the folder with its settings and split, in one move."""
-        path = Path(path)
-        if (path / "config.yaml").exists():
-            raise InputError(f"{path} already holds a run: continue it with {resume_command(path)}")
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise InputError(f"{path} is not an empty folder: choose another --out")
-        if path.exists() and path.samefile(Path.cwd()):
-            raise InputError(f"{path} is the current folder, which cannot be replaced: choose another --out")
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        try:
-            partial.mkdir(parents=True)
-            (partial / "config.yaml").write_text(config.dump(), encoding="utf-8")
-            split.save(partial / "split.json")
-            partial.replace(path)
-        except OSError as error:
-            raise InputError(f"{path} cannot be made: {error.strerror or error}") from error
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-        return cls(path)
+        """Make the folder with its split and, last, its settings, which make it a run."""
+        run = cls(path)
+        if (run.path / "config.yaml").exists():
+            raise InputError(f"{run.path} already holds a run: continue it with {resume_command(run.path)}")
+        names = {entry.name for entry in run.path.iterdir()} if run.path.is_dir() else set()
+        if LOCK in names:  # left by a process that was killed here
+            names = {name for name in names - {LOCK, "split.json"} if not name.startswith(PARTIAL)}
+        if names or (run.path.exists() and not run.path.is_dir()):
+            raise InputError(f"{run.path} is not an empty folder: choose another --out")
+        with writing(run.path):
+            run.path.mkdir(parents=True, exist_ok=True)
+        with run.lock():
+            if (run.path / "config.yaml").exists():
+                raise InputError(f"{run.path} already holds a run: another process has begun it")
+            try:
+                split.save(run.path / "split.json")
+                write_text(run.path / "config.yaml", config.dump())
+            except InputError:
+                remove_folder(run.path)
+                raise
+        return run
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -76,7 +77,7 @@ class RunFolder(Run):
     def lock(self) -> Iterator[None]:
         """Keep every other process out; the lock dies with the process that holds it."""
         try:
-            held = filelock.FileLock(self.path / ".lock").acquire(timeout=0)
+            held = filelock.FileLock(self.path / LOCK).acquire(timeout=0)
         except filelock.Timeout:
             raise InputError(f"{self.path} is in use: another process is training it") from None
         except OSError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from crac.data import Split, Store
 from crac.errors import InputError, out_of_memory, require
+from crac.files import remove_folder
 from crac.losses import build_loss
 from crac.training.config import TrainConfig
 from crac.training.engine import numerics, start_fabric
@@ -130,7 +130,7 @@ def _leaving_nothing(run: RunFolder, fresh: bool) -> Iterator[None]:
         yield
     except InputError:
         if fresh and not run.last.exists() and not run.best.exists():
-            shutil.rmtree(run.path, ignore_errors=True)
+            remove_folder(run.path)
         raise
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from crac.data.sources.source import PHANTOM_NOTE
 from crac.errors import check_number
-from crac.files import write_text, writing
+from crac.files import replacing, write_text, writing
 
 Array = NDArray[np.float64]
 Pair = tuple[NDArray[np.int16], NDArray[np.uint8]]
@@ -85,4 +85,5 @@ def write_volume(path: Path, array: NDArray[np.int16] | NDArray[np.uint8], spaci
     affine = np.diag([-width, -height, depth, 1.0])
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        nib.Nifti1Image(array.T, affine).to_filename(path)
+    with replacing(path) as partial:
+        nib.Nifti1Image(array.T, affine).to_filename(partial)

@@ -1,0 +1,152 @@
+"""Files that are whole or not there, and folders on other disks."""
+
+import contextlib
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest_training import small, store  # noqa: F401
+from crac.cli import main
+from crac.data import Store, phantom
+from crac.errors import InputError
+from crac.files import PARTIAL, remove_folder, replacing, write_text
+
+
+def test_a_link_to_another_disk_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link.txt").symlink_to(tmp_path / "disk" / "file.txt")
+    write_text(tmp_path / "link.txt", "new")
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "disk" / "file.txt").read_text() == "new"
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["file.txt"]
+
+
+def test_file_and_folder_are_synced_before_and_after_the_rename(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    sync, replace = os.fsync, Path.replace
+
+    def noted_sync(descriptor: int) -> None:
+        done.append("folder" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "file")  # noqa: PTH112
+        sync(descriptor)
+
+    def noted_replace(self: Path, target: Path) -> Path:
+        done.append("rename")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(Path, "replace", noted_replace)
+    write_text(tmp_path / "file", "text")
+    assert done == ["file", "rename", "folder"]
+
+
+def test_what_was_there_stays_until_the_new_file_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with contextlib.suppress(KeyboardInterrupt), replacing(path) as partial:
+        partial.write_text("ha")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="file cannot be written: No space left on device"):
+        write_text(path, "new")
+    assert path.read_text() == "old"
+    assert not list(tmp_path.glob(f"{PARTIAL}*"))
+
+
+def _patched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a folder behave as a mount point does: never renamed or removed, no rename across its border."""
+    rename, replace, rmdir = os.rename, os.replace, os.rmdir
+
+    def busy(path: Any, how: Any, *rest: Any, **more: Any) -> Any:
+        if not more and Path(path).absolute() == folder:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        return how(path, *rest, **more)
+
+    def moved(source: Any, target: Any, how: Any, **more: Any) -> Any:
+        first, second = Path(source).absolute(), Path(target).absolute()
+        if folder in (first, second):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        if (folder in first.parents) != (folder in second.parents):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        return how(source, target, **more)
+
+    monkeypatch.setattr(os, "rename", lambda a, b, **more: moved(a, b, rename, **more))
+    monkeypatch.setattr(os, "replace", lambda a, b, **more: moved(a, b, replace, **more))
+    monkeypatch.setattr(os, "rmdir", lambda path, **more: busy(path, rmdir, **more))
+
+
+@pytest.fixture(params=["mounted", "patched", "link"])
+def other_disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder on another disk: mounted where that is allowed, imitated, or behind a link."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if request.param == "patched":
+        _patched(folder, monkeypatch)
+        yield folder
+    elif request.param == "link":
+        (tmp_path / "link").symlink_to(folder)
+        yield tmp_path / "link"
+    else:
+        if subprocess.run(["mount", "-t", "tmpfs", "none", str(folder)], capture_output=True, check=False).returncode:
+            pytest.skip("only root may mount")
+        yield folder
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_prepare_writes_into_the_folder_given(other_disk: Path, tmp_path: Path) -> None:
+    raw = phantom.cardiac(tmp_path / "raw", patients=1, size=32, slices=2)
+    assert main(["prepare", "acdc", str(raw), str(other_disk), "--jobs", "1"]) == 0
+    Store.open(other_disk).verify()
+    assert names(other_disk) == {"cases", "contact_sheet.png", "manifest.json", "split.json"}
+    assert names(tmp_path) <= {"disk", "link", "raw"}
+
+
+def test_train_evaluate_and_calibrate_write_into_the_folder_given(
+    other_disk: Path,
+    small: Any,  # noqa: F811
+    store: Store,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    train = ["train", "--data", str(store.path), "--width", "4", "--accelerator", "cpu", "--out", str(other_disk)]
+    assert main([*train, "--epochs", "1", "--no-pictures", "--method-options", "alpha=1"]) == 2  # nothing stays of it
+    assert not list(other_disk.iterdir())
+    assert main([*train, "--epochs", "1", "--no-pictures"]) == 0
+    assert {"config.yaml", "split.json", "best.safetensors", "last.safetensors"} <= names(other_disk)
+    assert main(["evaluate", str(other_disk), "--out", str(other_disk / "audit")]) == 0
+    assert {"summary.json", "per_volume.csv"} <= names(other_disk / "audit")
+    remove_folder(other_disk)
+    if other_disk.is_dir():
+        assert not list(other_disk.iterdir())
+        assert main(["evaluate", "--probabilities", "nowhere", "--labels", "nowhere", "--out", str(other_disk)]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_new_run_is_taken_up_where_a_kill_left_it(small: Any, tmp_path: Path) -> None:  # noqa: F811
+    from crac.training import train
+
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in (".lock", "split.json", f"{PARTIAL}1-config.yaml"):
+        (run / name).touch()
+    assert train(small(epochs=1, pictures=False), run).finished
+    assert not list(run.glob(f"{PARTIAL}*"))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "split.json").touch()  # without the lock it is somebody's own
+    with pytest.raises(InputError, match="not an empty folder"):
+        train(small(epochs=1), tmp_path / "mine")
