@@ -4,10 +4,18 @@ import torch
 
 import crac
 
+ALL = [*sorted(crac.METHODS), "crac-signed"]
+"""Every method of the registry, and the preset that is another penalty."""
+
+
+def build(name, num_classes=3, **options):
+    name, _, preset = name.partition("-")
+    return crac.build_loss(name, num_classes, **({"preset": preset} if preset else {}), **options)
+
 
 def make(name, num_classes=3, **options):
-    loss = crac.build_loss(name, num_classes, **options)
-    if name == "crac":  # multipliers that matter: at their start they are 1e-6
+    loss = build(name, num_classes, **options)
+    if loss.multipliers is not None:  # multipliers that matter: at their start they are 1e-6
         generator = torch.Generator().manual_seed(3)
         loss.lambda_.copy_(torch.rand(loss.lambda_.shape, generator=generator))
         loss.rho.copy_(torch.rand(loss.rho.shape, generator=generator) + 0.1)

@@ -6,11 +6,10 @@ import pickle
 
 import pytest
 import torch
-from tests.losses.batches import batch, gradient, make
+from tests.losses.batches import ALL, batch, build, gradient, make
 
 import crac
 
-ALL = sorted(crac.METHODS)
 every = pytest.mark.parametrize("name", ALL)
 SHAPES = [(2, 5, 7), (1, 3, 4, 5)]
 
@@ -116,11 +115,11 @@ def test_extreme_logits_are_finite(name, size):
 def test_permuting_classes_permutes_the_gradient(name):
     logits, labels = batch(num_classes=5)
     order = torch.tensor([3, 0, 4, 1, 2])
-    options = {"border": "replicate"} if name in ("nacl", "crac") else {}
+    options = {"border": "replicate"} if name.startswith(("nacl", "crac")) else {}
     loss = make(name, 5, class_weights=[1, 2, 3, 4, 5], **options)
     permuted = copy.deepcopy(loss)
     permuted.class_weights = loss.class_weights[order]
-    if name == "crac":
+    if loss.multipliers is not None:
         permuted.lambda_, permuted.rho = loss.lambda_[:, order], loss.rho[:, order]
     value, grad = gradient(loss, logits, labels)
     found, found_grad = gradient(permuted, logits.detach()[:, order].requires_grad_(), order.argsort()[labels])
@@ -145,7 +144,7 @@ def test_copies_and_pickles(name):
     memory = io.BytesIO()
     torch.save(loss.state_dict(), memory)
     memory.seek(0)
-    restored = crac.build_loss(name, 3, class_weights=[1, 2, 3])
+    restored = build(name, 3, class_weights=[1, 2, 3])
     restored.load_state_dict(torch.load(memory, weights_only=True))
     for other in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss)), restored):
         assert torch.equal(other(logits, labels), expected)
@@ -209,7 +208,21 @@ def test_wrong_values(name):
         ("bwcr", {"reach": 0}, "reach must be a whole number of at least 1; got 0"),
         ("ml1ace", {"bins": 0}, "bins must be a whole number of at least 1; got 0"),
         ("ml1ace", {"alpha": -1}, "alpha must be a number of at least 0; got -1"),
-        ("crac", {"preset": "mine"}, "preset must be one of released, paper; got 'mine'"),
+        ("crac", {"preset": "mine"}, "preset must be one of released, paper, signed; got 'mine'"),
+        (
+            "crac",
+            {"signal": "all"},
+            "option of preset 'released' must be one of inner_scale, .*rho_every; got 'signal'",
+        ),
+        (
+            "crac",
+            {"preset": "signed", "inner_scale": 1.0},
+            "option of preset 'signed' must be one of border, .*smoothing; got 'inner_scale'",
+        ),
+        ("crac", {"preset": "signed", "signal": "label"}, "signal must be one of predicted, all; got 'label'"),
+        ("crac", {"preset": "signed", "smoothing": 2}, "smoothing must be a number .* of at most 1; got 2"),
+        ("crac", {"preset": "signed", "rho": 0}, "rho must be a number above 0; got 0"),
+        ("crac", {"preset": "signed", "lambda_": 20}, "lambda_ must be a number of at least 0.001 and .*; got 20"),
         ("crac", {"penalty": "l2"}, "penalty must be one of phr, p2, p3; got 'l2'"),
         ("crac", {"average": "mean"}, "average must be one of all, region; got 'mean'"),
         ("crac", {"tolerance": -1}, "tolerance must be a number of at least 0; got -1"),

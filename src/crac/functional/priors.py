@@ -38,6 +38,36 @@ def neighbourhood_proportions(
     return counts.float().mul_(1 / known) if isinstance(known, int) else counts / known.unsqueeze(1)
 
 
+def soft_targets(
+    labels: Tensor,
+    region: Tensor,
+    num_classes: int,
+    border: Border = "replicate",
+    kernel_size: int = 3,
+    smoothing: float = 0.0,
+    ignore_index: int | None = None,
+) -> Tensor:
+    """Return a distribution over the classes for each pixel, softer on boundaries than inside.
+
+    Args:
+        labels: Integers, ``(B, *S)`` with 2 or 3 spatial dimensions.
+        region: Of each pixel, ``(B, *S)``: 0 inside.
+        num_classes: ``K``.
+        border: What lies outside the image: ``"replicate"`` or ``"background"``.
+        kernel_size: Side of the patch, odd.
+        smoothing: Probability that is spread over all classes inside.
+        ignore_index: Label of pixels that count as no class at all.
+
+    Returns:
+        ``(B, K, *S)`` in ``float32``: in region 0 the pixel's own label, smoothed; elsewhere the shares of
+        :func:`neighbourhood_proportions`.
+    """
+    shares = neighbourhood_proportions(labels, num_classes, border, kernel_size, ignore_index)
+    own = one_hot(labels, num_classes, ignore_index).to(shares.dtype)
+    inside = torch.add(smoothing / num_classes, own, alpha=1 - smoothing)
+    return torch.where((region == 0).unsqueeze(1), inside, shares)
+
+
 def neighbourhood_counts(
     labels: Tensor, num_classes: int, border: Border, kernel_size: int, ignore_index: int | None
 ) -> tuple[Tensor, Tensor | int]:

@@ -3,7 +3,7 @@
 from crac.losses.base import SegmentationLoss
 from crac.losses.bwcr import BWCRLoss
 from crac.losses.ce import CELoss
-from crac.losses.crac import PRESETS, CRaCLoss
+from crac.losses.crac import CRaCLoss
 from crac.losses.deep_supervision import DeepSupervision
 from crac.losses.ecp import ECPLoss
 from crac.losses.fl import FLLoss
@@ -11,6 +11,7 @@ from crac.losses.ls import LSLoss
 from crac.losses.mbls import MbLSLoss
 from crac.losses.ml1ace import ML1ACELoss
 from crac.losses.nacl import NACLLoss
+from crac.losses.presets import PRESETS
 from crac.losses.registry import METHODS, build_loss
 from crac.losses.svls import SVLSLoss
 

@@ -11,41 +11,47 @@ from crac.errors import InputError, check_number, one_of
 from crac.functional import planes
 from crac.functional.patches import Border, check_border, narrow, patch_radius
 from crac.functional.penalty import PENALTIES
-from crac.functional.priors import neighbourhood_counts, neighbourhood_proportions
+from crac.functional.priors import neighbourhood_counts, neighbourhood_proportions, soft_targets
 from crac.functional.regions import check_radii, region_map
 from crac.losses.base import ClassWeights, SegmentationLoss, check_batch, masked_mean, widen
 from crac.losses.multipliers import Average, Multipliers
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "released": {"inner_scale": 5.0, "outer_scale": 1.0, "border": "background", "average": "all"},
-    "paper": {"inner_scale": 9.0, "outer_scale": 9.0, "border": "replicate", "average": "region"},
-}
-"""The two settings of the method that exist in print: the authors' code, and the text of their paper."""
+from crac.losses.presets import choose
+from crac.losses.signed import SIGNALS, Signal, SignedMultipliers, gap_sums
 
 
 class CRaCLoss(SegmentationLoss):
-    """Cross-entropy, plus a penalty where logits leave what the neighbouring labels say.
+    """Cross-entropy, plus a penalty where the network leaves what the neighbouring labels say.
 
-    The constraint of class ``k`` at pixel ``i`` is ``h = |tau - l| - tolerance``, with ``tau`` the share of the
-    class in the patch around the pixel times the scale of the pixel's region. It enters through a
-    penalty-Lagrangian function with one multiplier per class and region, which the outer step adapts on the
-    validation set (Murugesan et al., MICCAI 2024).
+    With the presets ``released`` and ``paper`` (Murugesan et al., MICCAI 2024) the constraint of class ``k`` at pixel
+    ``i`` is ``h = |tau - l| - tolerance``, with ``tau`` the share of the class in the patch around the pixel times the
+    scale of the pixel's region. It enters through a penalty-Lagrangian function with one multiplier per class and
+    region, which the outer step adapts on the validation set.
+
+    With the preset ``signed`` the constraint is ``KL(q || softmax(l))``, with ``q`` the shares of the patch on
+    boundaries and the smoothed label inside; its weight in each region, ``lambda_``, grows on the validation set where
+    the network is overconfident and falls where it is underconfident. At a weight of 0 the loss is as without it.
 
     Args:
-        preset: ``"released"`` or ``"paper"``: where the next four arguments come from if not given.
+        preset: ``"released"``, ``"paper"`` or ``"signed"``: where all options that are not given come from, see
+            :data:`crac.losses.PRESETS`. An option that the preset does not have is refused.
         inner_scale: Scale of the target inside organs.
         outer_scale: Scale of the target on boundaries; a sequence gives each of several ``radii`` its own.
         border: What lies outside the image: ``"replicate"`` or ``"background"``.
         average: ``"all"`` or ``"region"``, see :class:`~crac.losses.multipliers.Multipliers`.
-        kernel_size: Side of the patch, odd.
+        kernel_size: Side of the patch, odd. ``signed`` by default takes 5 in 2-D and 3 in 3-D: 25 or 27 labels, of
+            which a pixel on a straight boundary shares 3 in 5 or 2 in 3, whatever the distance between slices.
         radii: Growing distances to the boundary that separate the regions, ``len(radii) + 1`` of them; by default
             the two of the paper: patches with one class, and patches with several.
         tolerance: Distance between logit and target that is free. Above 0 the constraint can be satisfied, and
             multipliers can fall as well as grow.
         penalty: Name of the penalty function, see :data:`crac.functional.PENALTIES`.
         lambda_, lambda_min, lambda_max: Start and bounds of the multipliers.
-        rho, rho_min, rho_max: Start and bounds of the penalty weights.
+        rho, rho_min, rho_max: Start and bounds of the penalty weights; with ``signed``, ``rho`` is the pace.
         gamma, mu, rho_every: Growth of ``rho``, see :class:`~crac.losses.multipliers.Multipliers`.
+        signal: Whose confidence ``signed`` compares with their accuracy: the voxels ``"predicted"`` as foreground, or
+            ``"all"``; see :func:`~crac.losses.signed.gap_sums`.
+        by_class: Whether ``signed`` learns a weight for each class of a region, instead of one a region.
+        smoothing: Probability that the target of ``signed`` spreads over all classes inside.
         num_classes, ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
 
     Example:
@@ -59,7 +65,7 @@ class CRaCLoss(SegmentationLoss):
     """
 
     multipliers: Multipliers
-    scales: Tensor
+    scales: Tensor | None
 
     def __init__(
         self,
@@ -70,44 +76,56 @@ class CRaCLoss(SegmentationLoss):
         outer_scale: float | Sequence[float] | None = None,
         border: Border | None = None,
         average: Average | None = None,
-        kernel_size: int = 3,
+        kernel_size: int | None = None,
         radii: Sequence[int] | None = None,
-        tolerance: float = 0.0,
-        penalty: str = "phr",
-        lambda_: float = 1e-6,
-        lambda_min: float = 1e-6,
-        lambda_max: float = 1e6,
-        rho: float = 0.1,
-        rho_min: float = 0.1,
-        rho_max: float = 10.0,
-        gamma: float = 1.2,
-        mu: float = 0.9,
-        rho_every: int = 10,
+        tolerance: float | None = None,
+        penalty: str | None = None,
+        lambda_: float | None = None,
+        lambda_min: float | None = None,
+        lambda_max: float | None = None,
+        rho: float | None = None,
+        rho_min: float | None = None,
+        rho_max: float | None = None,
+        gamma: float | None = None,
+        mu: float | None = None,
+        rho_every: int | None = None,
+        signal: Signal | None = None,
+        by_class: bool | None = None,
+        smoothing: float | None = None,
         ignore_index: int | None = None,
         class_weights: ClassWeights = None,
         dice_weight: float = 0.0,
     ) -> None:
+        chosen = choose(preset, locals())
         super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
-        if preset not in PRESETS:
-            raise one_of("preset", preset, PRESETS)
-        given = {"inner_scale": inner_scale, "outer_scale": outer_scale, "border": border, "average": average}
-        chosen = PRESETS[preset] | {name: value for name, value in given.items() if value is not None}
-        check_number("tolerance", tolerance, least=0)
         self.preset = preset
         self.border = check_border(chosen["border"])
-        self.kernel_size = kernel_size
-        self.radius = patch_radius(kernel_size)
-        self.radii = check_radii((max(self.radius, 1),) if radii is None else radii)
+        self.kernel_size: int | None = chosen["kernel_size"]
+        radius = 1 if self.kernel_size is None else max(patch_radius(self.kernel_size), 1)
+        self.radii = check_radii((radius,) if chosen["radii"] is None else chosen["radii"])
         self.regions = len(self.radii) + 1
-        self.tolerance = tolerance
-        if penalty not in PENALTIES:
-            raise one_of("penalty", penalty, PENALTIES)
-        self.penalty_name = penalty
-        self.penalty_function = PENALTIES[penalty]
+        lambdas = chosen["lambda_"], chosen["lambda_min"], chosen["lambda_max"]
+        self.signed = preset == "signed"
+        if self.signed:
+            if chosen["signal"] not in SIGNALS:
+                raise one_of("signal", chosen["signal"], SIGNALS)
+            self.signal: Signal = chosen["signal"]
+            self.smoothing: float = check_number("smoothing", chosen["smoothing"], least=0, most=1)
+            self.register_buffer("scales", None, persistent=False)
+            self.multipliers = SignedMultipliers(
+                num_classes, self.regions, lambdas, chosen["rho"], bool(chosen["by_class"])
+            )
+            return
+        self.tolerance: float = check_number("tolerance", chosen["tolerance"], least=0)
+        if chosen["penalty"] not in PENALTIES:
+            raise one_of("penalty", chosen["penalty"], PENALTIES)
+        self.penalty_name: str = chosen["penalty"]
+        self.penalty_function = PENALTIES[self.penalty_name]
         scales = _check_scales(chosen["inner_scale"], chosen["outer_scale"], len(self.radii))
         self.register_buffer("scales", torch.tensor(scales), persistent=False)
-        lambdas, rhos = (lambda_, lambda_min, lambda_max), (rho, rho_min, rho_max)
-        self.multipliers = Multipliers(num_classes, len(scales), chosen["average"], lambdas, rhos, gamma, mu, rho_every)
+        rhos = chosen["rho"], chosen["rho_min"], chosen["rho_max"]
+        growth = chosen["gamma"], chosen["mu"], chosen["rho_every"]
+        self.multipliers = Multipliers(num_classes, self.regions, chosen["average"], lambdas, rhos, *growth)
 
     @property
     def lambda_(self) -> Tensor:
@@ -132,15 +150,20 @@ class CRaCLoss(SegmentationLoss):
         """Number of outer steps taken."""
         return self.multipliers.steps
 
+    def patch(self, dims: int) -> int:
+        """Return the side of the patch in 2 or 3 dimensions."""
+        return (5 if dims == 2 else 3) if self.kernel_size is None else self.kernel_size
+
     def setting(self, logits: Tensor, labels: Tensor, fit: bool = True, penalty: bool = True) -> kernels.Setting | None:
         """Describe cross-entropy, penalty or both to the kernel, which knows every penalty and any regions."""
-        if not kernels.usable(logits, labels, self.radius, self.ignore_index):
+        radius = self.patch(labels.ndim - 1) // 2
+        if not kernels.usable(logits, labels, radius, self.ignore_index) or (self.signed and penalty):
             return None
         # A module looks for an attribute elsewhere first, which small batches feel.
         own, learned = self._buffers, self._modules["multipliers"]._buffers  # type: ignore[union-attr]
         if not penalty:
             return kernels.Setting(class_weights=own["class_weights"], ignore_index=self.ignore_index)
-        mixed = self.radii == (self.radius,)
+        mixed = self.radii == (radius,)
         return kernels.Setting(
             rho=learned["rho"],
             lambda_=learned["lambda_"],
@@ -151,7 +174,7 @@ class CRaCLoss(SegmentationLoss):
             penalty=self.penalty_name,
             weight=1 / self.regions,
             tolerance=self.tolerance,
-            radius=self.radius,
+            radius=radius,
             replicate=self.border == "replicate",
             ignore_index=self.ignore_index,
         )
@@ -159,18 +182,36 @@ class CRaCLoss(SegmentationLoss):
     def constraint(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return constraint values ``(B, K, *S)`` and regions ``(B, *S)`` of checked logits and labels."""
         region = region_map(labels, self.border, self.radii, self.ignore_index)
-        prior = neighbourhood_proportions(labels, self.num_classes, self.border, self.kernel_size, self.ignore_index)
+        size = self.patch(labels.ndim - 1)
+        prior = neighbourhood_proportions(labels, self.num_classes, self.border, size, self.ignore_index)
+        assert self.scales is not None
         target = prior * self.scales[region.long()].unsqueeze(1)
         distance = (target - logits).abs()
         return (distance - self.tolerance if self.tolerance else distance), region
 
     def penalty_term(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the augmented Lagrangian's penalty, averaged over pixels, classes and regions."""
+        """Return the augmented Lagrangian's penalty, averaged over pixels, classes and regions.
+
+        With ``signed`` it is the mean over pixels of the divergence times its price.
+        """
+        if self.signed:
+            return self._priced_divergence(logits, labels)
         if planes.pays(logits):
             return self._penalty_by_class(logits, labels)
         z, region = self.constraint(logits, labels)
         values = self.penalty_function.value(z, *self._multipliers_at(region, z))
         return masked_mean(values, self.valid(labels)) / self.regions
+
+    def _priced_divergence(self, logits: Tensor, labels: Tensor) -> Tensor:
+        region = region_map(labels, self.border, self.radii, self.ignore_index)
+        target = soft_targets(
+            labels, region, self.num_classes, self.border, self.patch(labels.ndim - 1), self.smoothing,
+            self.ignore_index,
+        ).to(logits.dtype)  # fmt: skip
+        divergence = (torch.special.xlogy(target, target) - target * logits.log_softmax(1)).sum(1)
+        valid = self.valid(labels)
+        price = self.lambda_[region.long(), labels if valid is None else torch.where(valid, labels, 0)]
+        return masked_mean(price.to(logits.dtype) * divergence, valid)
 
     def _penalty_by_class(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Compute :meth:`penalty_term` in the memory of one class."""
@@ -179,7 +220,9 @@ class CRaCLoss(SegmentationLoss):
         region = region_map(labels, self.border, self.radii, ignored)
         # Blending with 0 and 1 is several times faster than `where`.
         masks = [(region == number).float() for number in range(1, self.regions)]
-        counts, size = neighbourhood_counts(labels, self.num_classes, self.border, self.kernel_size, ignored)
+        side = self.patch(labels.ndim - 1)
+        counts, size = neighbourhood_counts(labels, self.num_classes, self.border, side, ignored)
+        assert self.scales is not None
 
         def at(rows: Tensor) -> Tensor:
             base, *others = rows.tolist()
@@ -213,6 +256,12 @@ class CRaCLoss(SegmentationLoss):
         looking at once would wait for the device.
         """
         labels = check_batch(logits, labels, self.num_classes, self.ignore_index)
+        if isinstance(self.multipliers, SignedMultipliers):
+            logits, labels = widen(logits, labels)
+            by_class = self.multipliers.by_class
+            found = gap_sums(logits, labels, self.signal, by_class, self.border, self.radii, self.ignore_index)
+            self.multipliers.accumulate(*found)
+            return
         setting = self.setting(logits, labels)
         if setting is not None:
             self.multipliers.accumulate(*kernels.fused_sums(logits, labels, setting))
@@ -242,7 +291,11 @@ class CRaCLoss(SegmentationLoss):
 
     def extra_repr(self) -> str:
         """Return what ``print(loss)`` shows."""
-        own = f"preset={self.preset!r}, scales={self.scales.tolist()}, average={self.multipliers.average!r}"
+        own = f"preset={self.preset!r}"
+        if isinstance(self.multipliers, SignedMultipliers):
+            own += f", signal={self.signal!r}, by_class={self.multipliers.by_class}"
+        elif self.scales is not None:
+            own += f", scales={self.scales.tolist()}, average={self.multipliers.average!r}"
         return f"{super().extra_repr()}, {own}"
 
 

@@ -119,12 +119,8 @@ class Multipliers(FixedPrecision):
         Raises:
             InputError: Nothing was observed, or the logits observed were not finite.
         """
-        sums, counts = self._reduced()
-        self.observed = None
+        sums, counts = self.observation()
         total = counts.sum()
-        if total == 0:
-            raise InputError("update_multipliers needs at least one labelled pixel; call observe(logits, labels) first")
-        _check_finite(sums)
         counts = counts.unsqueeze(1)
         lambda_ = self.lambda_.to(sums.dtype)
         if self.average == "all":
@@ -134,11 +130,20 @@ class Multipliers(FixedPrecision):
         else:
             constraint, derivative = sums / counts.clamp(min=1)
             seen = counts > 0
-        self.steps += 1
         grow = seen & (constraint > self.mu * self.previous) & (self.steps % self.rho_every == 0)
         self.lambda_.copy_(torch.where(seen, derivative, lambda_).clamp(*self.lambda_bounds))
         self.rho.copy_(torch.where(grow, self.gamma * self.rho, self.rho).clamp(*self.rho_bounds))
         self.previous.copy_(torch.where(seen, constraint, self.previous))
+
+    def observation(self) -> tuple[Tensor, Tensor]:
+        """Return the sums and counts observed since the last outer step, over all ranks, and begin the next."""
+        sums, counts = self._reduced()
+        self.observed = None
+        if counts.sum() == 0:
+            raise InputError("update_multipliers needs at least one labelled pixel; call observe(logits, labels) first")
+        _check_finite(sums)
+        self.steps += 1
+        return sums, counts
 
     def _reduced(self) -> tuple[Tensor, Tensor]:
         """Return the sums and counts of all ranks, in ``float64`` and on the multipliers' device."""

@@ -7,7 +7,10 @@ from pathlib import Path
 
 __all__ = ["TRAINERS", "trainers_folder"]
 
-TRAINERS = ("nnUNetTrainerCRaC", "nnUNetTrainerNACL", "nnUNetTrainerSVLS", "nnUNetTrainerMbLS", "nnUNetTrainerCE")
+TRAINERS = (
+    "nnUNetTrainerCRaC", "nnUNetTrainerCRaCSigned", "nnUNetTrainerNACL", "nnUNetTrainerSVLS", "nnUNetTrainerMbLS",
+    "nnUNetTrainerCE",
+)  # fmt: skip
 """What ``nnUNetv2_train -tr`` accepts once ``nnUNet_extTrainer`` names :func:`trainers_folder`."""
 
 

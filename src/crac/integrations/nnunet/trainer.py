@@ -114,6 +114,12 @@ class nnUNetTrainerCRaC(_CalibratedTrainer):  # noqa: N801 (nnU-Net's way to nam
     options: ClassVar[dict[str, Any]] = {"border": "replicate"}
 
 
+class nnUNetTrainerCRaCSigned(nnUNetTrainerCRaC):  # noqa: N801
+    """CRaC as a divergence whose price follows the signed gap between confidence and accuracy."""
+
+    options: ClassVar[dict[str, Any]] = {"preset": "signed"}
+
+
 class nnUNetTrainerNACL(_CalibratedTrainer):  # noqa: N801
     """Neighbour-aware calibration: CRaC's penalty with one fixed weight."""
 

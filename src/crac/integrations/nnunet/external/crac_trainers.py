@@ -3,9 +3,17 @@
 from crac.integrations.nnunet.trainer import (
     nnUNetTrainerCE,
     nnUNetTrainerCRaC,
+    nnUNetTrainerCRaCSigned,
     nnUNetTrainerMbLS,
     nnUNetTrainerNACL,
     nnUNetTrainerSVLS,
 )
 
-__all__ = ["nnUNetTrainerCE", "nnUNetTrainerCRaC", "nnUNetTrainerMbLS", "nnUNetTrainerNACL", "nnUNetTrainerSVLS"]
+__all__ = [
+    "nnUNetTrainerCE",
+    "nnUNetTrainerCRaC",
+    "nnUNetTrainerCRaCSigned",
+    "nnUNetTrainerMbLS",
+    "nnUNetTrainerNACL",
+    "nnUNetTrainerSVLS",
+]
