@@ -140,6 +140,46 @@ def test_plots_and_json(folders, capsys):
     assert sorted(path.name for path in folders[2].parent.iterdir()) == ["l", "out", "p"]
 
 
+def test_an_earlier_evaluation_is_replaced_and_nothing_else(folders, capsys):
+    small_case(folders, "a")
+    assert run(folders, "--mask", "all", "band") == 0
+    first = {path.name for path in folders[2].iterdir()}
+    assert "gap.all.png" in first
+    assert run(folders, "--mask", "band") == 0
+    assert {path.name for path in folders[2].iterdir()} == {name for name in first if ".all." not in name}
+    summary = json.loads((folders[2] / "summary.json").read_text())
+    assert "unfinished" not in summary
+    assert set(summary["files"]) == {path.name for path in folders[2].iterdir()}
+
+    # 0.1.0 listed no files; a kill leaves a summary that lists those of both.
+    del summary["files"]
+    (folders[2] / "summary.json").write_text(json.dumps(summary))
+    (folders[2] / "gap.all.png").write_text("old")
+    assert run(folders, "--mask", "band") == 0
+    assert not (folders[2] / "gap.all.png").exists()
+    half = {"crac": "0.2.0", "unfinished": True, "files": ["gap.all.png", "../p/a.nii.gz"]}
+    for path in folders[2].iterdir():
+        path.unlink()
+    (folders[2] / "summary.json").write_text(json.dumps(half))
+    (folders[2] / "gap.all.png").write_text("old")
+    assert run(folders, "--mask", "band") == 0
+    assert not (folders[2] / "gap.all.png").exists()
+    assert len(list(folders[0].iterdir())) > 0
+
+    (folders[2] / "thesis.tex").write_text("mine")
+    before = {path.name: path.read_bytes() for path in folders[2].iterdir()}
+    capsys.readouterr()
+    assert run(folders, "--mask", "all") == 2
+    assert "--out must be a new folder or one that crac evaluate wrote; " in (error := capsys.readouterr().err)
+    assert "holds thesis.tex" in error
+    assert {path.name: path.read_bytes() for path in folders[2].iterdir()} == before
+    for path in folders[2].iterdir():
+        path.unlink()
+    (folders[2] / "summary.json").write_text('{"mine": 1}')
+    assert run(folders) == 2
+    assert "holds summary.json" in capsys.readouterr().err
+
+
 def test_two_processes_measure_the_same(folders, tmp_path):
     for name in ("a", "b", "c"):
         small_case(folders, name)

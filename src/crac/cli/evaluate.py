@@ -32,7 +32,8 @@ PROBABILITIES holds, for a label file NAME.nii.gz, one of
   NAME_probabilities.nii.gz         crac predict's
 
 Defects of the files are all listed before anything is measured. OUT then holds per_volume.csv, summary.json and
-plots; the numbers are explained in docs/metrics.md."""
+plots, in the place of those of an earlier evaluation; a folder with anything else in it is refused. The numbers are
+explained in docs/metrics.md."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, write, show."""
     from crac.errors import InputError
-    from crac.report.folder import write_report
+    from crac.report.folder import check_folder, write_report
     from crac.report.table import print_table
 
     if (args.model is None) == (args.probabilities is None) or (args.probabilities is None) != (args.labels is None):
@@ -87,8 +88,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--class-names goes with --probabilities; RUN knows its classes")
     if args.model is None and (args.split or args.data):
         raise InputError("--split and --data go with RUN; --probabilities are measured on every label file")
-    if args.out.exists() and not args.out.is_dir():
-        raise InputError(f"--out must be a folder or not exist yet; {args.out} is a file")
+    check_folder(args.out)
     names = ("bins", "hd95", "empty", "unit", "tolerance", "regions")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     given |= {"masks": tuple(args.mask)} if args.mask else {}
