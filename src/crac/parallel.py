@@ -17,6 +17,11 @@ import torch
 
 from crac.errors import InputError, check_number, require
 
+UNGUARDED = (
+    "no worker process could start; where a script asks for more than one job, the call must stand under "
+    "if __name__ == '__main__':, for every process imports the script"
+)
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -53,9 +58,11 @@ class Workers:
         self._ray = None if ray is None else self._stack.enter_context(ray_cluster(ray, jobs))
         self._pool: ProcessPoolExecutor | None = None
         if ray is None and jobs > 1:
+            leave_unguarded_script()
             # Spawned, not forked: forking a process in which torch has started threads may hang.
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start)
+            self._first = self._pool.submit(os.getpid)
             self._stack.callback(self._pool.shutdown, wait=True, cancel_futures=True)
 
     def __enter__(self) -> Self:
@@ -81,6 +88,8 @@ class Workers:
         try:
             yield from self._pool.map(pickled, items)
         except BrokenProcessPool as error:
+            if self._first.exception() is not None:
+                raise InputError(UNGUARDED) from error
             raise InputError("a worker process was killed, most likely for want of memory; use fewer jobs") from error
 
     def _map_on_ray(self, do: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
@@ -100,6 +109,12 @@ class Workers:
             raise (error.cause or error) from None
         except ray.exceptions.RayError as error:
             raise InputError(f"a worker of the Ray cluster ended: {str(error).strip().splitlines()[0]}") from error
+
+
+def leave_unguarded_script() -> None:
+    """End a worker process that, importing its parent's script, has come to the call that started it."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SystemExit(1)  # without a word: the parent says what is wrong
 
 
 _unpickled = lru_cache(maxsize=1)(pickle.loads)

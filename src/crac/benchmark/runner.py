@@ -25,7 +25,7 @@ from crac.benchmark.suite import Cell, Job, Suite
 from crac.benchmark.watch import Watch
 from crac.data import Split, Store, phantom, prepare
 from crac.errors import InputError, ProblemsError, check_number
-from crac.parallel import leave_with_parent, ray_cluster
+from crac.parallel import UNGUARDED, leave_unguarded_script, leave_with_parent, ray_cluster
 from crac.training.engine import check_devices
 
 Events = Iterator[Job | Outcome]
@@ -106,6 +106,7 @@ def in_processes(jobs: Iterator[Job], folder: Folder, workers: int) -> Events:
     pools: dict[int, ProcessPoolExecutor] = {}  # of one process each, so that a dying one takes no other along
     pids: dict[int, Future[int]] = {}
     running: dict[Future[Outcome], tuple[int, Job]] = {}
+    leave_unguarded_script()
     named = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
     devices = named.split(",") if torch.cuda.is_available() else [None]
 
@@ -128,6 +129,8 @@ def in_processes(jobs: Iterator[Job], folder: Folder, workers: int) -> Events:
                     yield future.result()
                 except BrokenProcessPool:
                     pools.pop(number).shutdown()
+                    if pids[number].exception() is not None:
+                        raise InputError(UNGUARDED) from None
                     yield Outcome(job.name, 0.0, "its process was killed, most likely for want of memory")
                 if (following := next(jobs, None)) is not None:
                     yield begin(number, following)

@@ -1,0 +1,37 @@
+"""Work in several processes."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crac.errors import InputError
+from crac.parallel import Workers
+
+
+def kill(_: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_worker_is_called_that() -> None:
+    with Workers(2) as workers, pytest.raises(InputError, match="a worker process was killed, most likely for want"):
+        list(workers.map(kill, [1, 2]))
+
+
+def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
+    """Its workers import it, come to the same call and end; that is not for want of memory."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from crac.parallel import Workers\nwith Workers(2) as w:\n    print(list(w.map(abs, [-1, -2])))\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 1
+    assert "InputError: no worker process could start; where a script asks for more than one job" in done.stderr
+    assert "bootstrapping phase" not in done.stderr
+    guarded = script.read_text().replace("with Workers", "if __name__ == '__main__':\n  with Workers")
+    script.write_text(guarded)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.strip() == "[1, 2]", done.stderr
