@@ -209,9 +209,9 @@ def test_other_floating_point_types(name: str, dtype: torch.dtype) -> None:
     torch.testing.assert_close(found(rounded).double(), expected(rounded.double()), rtol=1e-4, atol=1e-5)
 
 
-def test_each_batch_weighs_the_same() -> None:
+def test_each_volume_weighs_the_same() -> None:
     small, large = case((1, 3, 5, 5), seed=1, scale=2), case((1, 3, 50, 40), seed=2, scale=0.5)
-    found = fit("temperature", small, large, weight="batch").temperature.item()
+    found = fit("temperature", small, large, weight="volume").temperature.item()
 
     def nll(logarithm: float) -> float:
         return sum(F.cross_entropy(logits / np.exp(logarithm), labels).item() for logits, labels in (small, large))
@@ -220,10 +220,10 @@ def test_each_batch_weighs_the_same() -> None:
     assert found == pytest.approx(np.exp(best.x), rel=1e-4)
     assert abs(found - fit("temperature", small, large).temperature.item()) > 0.01
     repeated = tuple(torch.cat([part] * 3, -1) for part in small)
-    tripled = fit("temperature", repeated, large, weight="batch").temperature.item()
+    tripled = fit("temperature", repeated, large, weight="volume").temperature.item()
     assert tripled == pytest.approx(found, rel=1e-9)
-    with pytest.raises(InputError, match="weight must be one of voxel, batch; got 'volume'"):
-        fit("temperature", small, weight="volume")
+    with pytest.raises(InputError, match="weight must be one of voxel, volume; got 'batch'"):
+        fit("temperature", small, weight="batch")
 
 
 def test_data_is_read_once_a_pass_and_never_kept() -> None:

@@ -119,7 +119,7 @@ class Calibrator(nn.Module):
         batches: Batches,
         *,
         mask: Mask = "band",
-        weight: Literal["voxel", "batch"] = "voxel",
+        weight: Literal["voxel", "volume"] = "voxel",
         ignore_index: int | None = None,
         from_probabilities: bool = False,
     ) -> Self:
@@ -129,8 +129,8 @@ class Calibrator(nn.Module):
             batches: Called once a pass; yields logits ``(B, K, *S)`` and labels ``(B, *S)`` or ``(B, 1, *S)`` of
                 held-out cases.
             mask: Which voxels count, see :class:`crac.CalibrationMeter`.
-            weight: What counts the same: every ``"voxel"``, or every ``"batch"`` however many voxels it has; give a
-                volume as one batch to weigh volumes equally.
+            weight: What counts the same: every ``"voxel"``, or every ``"volume"`` however many voxels it has; each
+                batch must then be one volume.
             ignore_index: Label of voxels that never count.
             from_probabilities: The batches hold probabilities instead of logits.
 
@@ -140,8 +140,8 @@ class Calibrator(nn.Module):
         Raises:
             InputError: No voxel is in the mask, logits are not finite, or labels do not match them.
         """
-        if weight not in ("voxel", "batch"):
-            raise one_of("weight", weight, ("voxel", "batch"))
+        if weight not in ("voxel", "volume"):
+            raise one_of("weight", weight, ("voxel", "volume"))
 
         def voxels() -> Iterable[Portion]:
             for given, labels in batches():

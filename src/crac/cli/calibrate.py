@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,24 +12,47 @@ from typing import TYPE_CHECKING
 from crac.cli.predict import add_model_options
 
 if TYPE_CHECKING:
+    from crac.evaluation.calibrate import Calibratable
     from crac.evaluation.crossfit import Gain
 
 NAME = "calibrate"
-HELP = "repair the probabilities of a trained run"
+HELP = "repair the probabilities of a trained model"
 EXAMPLE = """examples:
   crac calibrate runs/crac                          class and region, written into the run
   crac calibrate runs/crac --compare                every method in one table; nothing is written
-  crac calibrate runs/crac --method temperature
   crac predict runs/crac image.nii.gz --out maps    uses it from then on; --no-calibration does not
+  crac calibrate --probabilities validation --labels labelsTr --out calibration.json
+  crac apply calibration.json --probabilities predicted --out calibrated
 
-The calibrator is fitted on the run's validation part, which the network was not trained on, and judged on patients left
-out: divided into folds, each patient is measured with a calibrator fitted on the others. Where the likelihood does not
-show a gain, the run is left as it is, unless --force says otherwise. Labels never change (but for vector's)."""
+A run is calibrated on its validation part, which the network was not trained on. PROBABILITIES of any other model must
+be of cases it was not trained on either; the files are those of crac evaluate. The gain is judged on patients left out:
+divided into folds, each patient is measured with a calibrator fitted on the others. Where the likelihood does not show
+a gain, the identity is written, which leaves probabilities as they are, unless --force says otherwise. Labels never
+change (but for vector's)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
-    parser.add_argument("model", type=Path, metavar="RUN", help="folder of a run (crac train)")
+    add = parser.add_argument
+    add("model", nargs="?", type=Path, metavar="RUN", help="folder of a run (crac train)")
+    add("--probabilities", type=Path, metavar="DIR", help="folder of class probabilities of cases left out of training")
+    add("--labels", type=Path, metavar="DIR", help="folder of their NIfTI label maps")
+    add("--out", type=Path, metavar="FILE.json", help="file to write, with --probabilities")
+    add_fitting_options(parser)
+    add("--regions", choices=("volume", "slice"), help="with --probabilities: boundaries in 3-D or in slices")
+    add(
+        "--patient",
+        metavar="REGEX",
+        help="with --probabilities: part of a file's name that says whose it is, as in 'patient[0-9]+' "
+        "(default: each volume is of another patient)",
+    )
+    add("--tta", action="store_true", help="for prediction with --tta: mirrored versions averaged")
+    add("--data", type=Path, metavar="STORE", help="RUN's data, if it has moved")
+    add_model_options(parser, calibration=False)
+
+
+def add_fitting_options(parser: argparse.ArgumentParser) -> None:
+    """What every command that fits calibrators takes."""
     parser.add_argument(
         "--method",
         default="class_region",
@@ -38,46 +62,80 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compare", action="store_true", help="judge every method and write nothing")
     parser.add_argument("--folds", type=int, default=5, metavar="N", help="groups of patients (default: %(default)s)")
     parser.add_argument("--force", action="store_true", help="write it even where no gain is shown")
-    parser.add_argument("--tta", action="store_true", help="for prediction with --tta: mirrored versions averaged")
-    parser.add_argument("--data", type=Path, metavar="STORE", help="RUN's data, if it has moved")
-    add_model_options(parser, calibration=False)
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Fit, judge, write, say."""
     from crac.errors import InputError
-    from crac.evaluation.calibrate import calibrate_run, compare_calibrators
-    from crac.files import finite
+    from crac.evaluation.calibrate import of_files, of_run
     from crac.models.model import CALIBRATION, Model
     from crac.progress import track
 
-    if args.model.is_file():
-        raise InputError(f"RUN must be the folder of a run, which names its validation part; got the file {args.model}")
-    model = Model.load(args.model, args.device, args.checkpoint, args.batch_size, args.tta, calibrated=False)
+    if (args.model is None) == (args.probabilities is None) or (args.probabilities is None) != (args.labels is None):
+        raise InputError("give either RUN, or both --probabilities and --labels")
+    if args.model is not None:
+        if args.model.is_file():
+            raise InputError(
+                f"RUN must be the folder of a run, which names its validation part; got the file {args.model}"
+            )
+        if args.out or args.regions or args.patient:
+            raise InputError("--out, --regions and --patient go with --probabilities; RUN keeps its own calibrator")
+        model = Model.load(args.model, args.device, args.checkpoint, args.batch_size, args.tta, calibrated=False)
+        given = of_run(args.model, model, args.data, args.checkpoint)
+        use = "crac predict and crac evaluate use it, --no-calibration shows the network as it is"
+        return fit(args, given, args.model / CALIBRATION, use)
+    if args.out is None and not args.compare:
+        raise InputError("--out must name the file to write, e.g. --out calibration.json")
+    if args.out is not None and (args.out.is_dir() or not args.out.parent.is_dir()):
+        raise InputError(f"--out must be a file in a folder that exists; got {args.out}")
+    if args.tta or args.data:
+        raise InputError("--tta and --data go with RUN; --probabilities are taken as they are")
+    given = of_files(
+        args.probabilities, args.labels, args.regions or "volume", args.patient, jobs=os.cpu_count() or 1, track=track
+    )
+    return fit(args, given, args.out, f"crac apply {args.out} --probabilities DIR --out DIR uses it")
+
+
+def fit(args: argparse.Namespace, given: Calibratable, out: Path, use: str) -> int:
+    """Fit a calibrator or compare all of them, write it, and say what came of it and how to ``use`` it."""
+    from crac.evaluation.calibrate import calibrate, compare_calibrators
+    from crac.files import finite
+    from crac.progress import track
+
     calibrator = None
     if args.compare:
-        gains = compare_calibrators(args.model, model, args.data, folds=args.folds, track=track)
+        gains = compare_calibrators(given, folds=args.folds, track=track)
     else:
-        found = calibrate_run(
-            args.model, model, args.method, args.data, folds=args.folds, force=args.force,
-            checkpoint=args.checkpoint, track=track,
-        )  # fmt: skip
+        found = calibrate(given, args.method, folds=args.folds, force=args.force, track=track)
         gains, calibrator = {args.method: found.gains}, found.calibrator
-    written = None if calibrator is None else args.model / CALIBRATION
+        calibrator.save(out)
     if args.json:
         plain = {method: [gain._asdict() for gain in own] for method, own in gains.items()}
-        print(json.dumps({"gains": finite(plain), "written": None if written is None else str(written)}, indent=2))
+        written = {} if calibrator is None else {"written": str(out), "calibrator": calibrator.name}
+        print(json.dumps({"gains": finite(plain), **written}, indent=2))
         return 0
     _show(gains)
-    _say(args, gains, written, [] if calibrator is None else calibrator.fitted["notes"])
+    if calibrator is None:
+        best = min(gains, key=lambda method: gains[method][0].after)
+        measure = gains[best][0].measure
+        print(f"lowest likelihood loss ({measure}) on patients left out: {best}; to use it: --method {best}")
+        return 0
+    for note in calibrator.fitted["notes"]:
+        print(f"note: {note}")
+    if calibrator.name != args.method:
+        print(
+            f"the identity is written to {out}; --force writes {args.method} all the same, --compare shows the others"
+        )
+    else:
+        print(f"written to {out}; {use}")
     return 0
 
 
 def _show(gains: dict[str, list[Gain]]) -> None:
     from crac.errors import require
 
-    table = require("rich.table").Table(title="validation patients, each left out of the fit", title_justify="left")
+    table = require("rich.table").Table(title="patients, each left out of the fit", title_justify="left")
     for heading in ("method", "measure [mask]", "before", "after", "difference, 95 % interval over patients"):
         table.add_column(heading, justify="left" if heading in ("method", "measure [mask]") else "right")
     text = require("rich.text").Text
@@ -94,19 +152,3 @@ def _show(gains: dict[str, list[Gain]]) -> None:
             table.add_row(*map(text, values))
         table.add_section()
     require("rich.console").Console(highlight=False, width=110 if not sys.stdout.isatty() else None).print(table)
-
-
-def _say(args: argparse.Namespace, gains: dict[str, list[Gain]], written: Path | None, notes: list[str]) -> None:
-    if args.compare:
-        best = min(gains, key=lambda method: gains[method][0].after)
-        print(f"lowest likelihood loss (nll, band) on patients left out: {best}; to use it: --method {best}")
-        return
-    decisive = gains[args.method][0]
-    if not decisive.shown:
-        print(f"no gain is shown: the interval of {decisive.measure} does not lie below 0")
-    if written is None:
-        print(f"{args.model} is left as it is; --force writes the calibrator all the same, --compare shows the others")
-        return
-    for note in notes:
-        print(f"note: {note}")
-    print(f"written to {written}; crac predict and crac evaluate use it, --no-calibration shows the network as it is")

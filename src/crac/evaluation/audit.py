@@ -1,5 +1,6 @@
 """Cases from files: pair them, list every defect, then measure."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,19 +24,47 @@ class FileCases:
 
     Args:
         pairs: As :func:`~crac.evaluation.pairing.find_pairs` finds them.
+        patient: Regular expression for the part of a name that says whose volume it is; by default each volume is of
+            another patient.
     """
 
     on_gpu = False
 
-    def __init__(self, pairs: Sequence[FilePair]) -> None:
+    def __init__(self, pairs: Sequence[FilePair], patient: str | None = None) -> None:
         self._pairs = {pair.name: pair for pair in pairs}
         self.names = list(self._pairs)
+        self.patients = {name: name if patient is None else _patient(name, patient) for name in self.names}
 
     def load(self, name: str) -> Case:
         """Read a case."""
         read = load(self._pairs[name])
         scores, labels = torch.from_numpy(read.probabilities), torch.from_numpy(read.labels)
-        return Case(name, name, scores, labels, read.spacing)
+        return Case(name, self.patients[name], scores, labels, read.spacing)
+
+
+def file_cases(
+    probabilities: Path,
+    labels: Path,
+    patient: str | None = None,
+    *,
+    jobs: int = 1,
+    ray: str | None = None,
+    track: Track = silent,
+) -> tuple[FileCases, int]:
+    """The cases of two folders, and their number of classes; the arguments are those of :func:`audit`.
+
+    Raises:
+        ProblemsError: Every defect of the two folders.
+    """
+    pairs, problems = find_pairs(probabilities, labels)
+    with Workers(min(jobs, max(1, len(pairs))), ray) as workers:
+        found = list(track(workers.map(inspect, pairs), "checking", len(pairs)))
+    problems += [problem for one in found for problem in one.problems]
+    counts = {pair: one.num_classes for pair, one in zip(pairs, found, strict=True) if one.num_classes}
+    problems += _unlike_the_rest(counts)
+    if problems:
+        raise ProblemsError(f"{probabilities} against {labels}", problems)
+    return FileCases(pairs, patient), next(iter(counts.values()))
 
 
 def audit(
@@ -61,16 +90,19 @@ def audit(
     Raises:
         ProblemsError: Every defect of the two folders, found before anything is measured.
     """
-    pairs, problems = find_pairs(probabilities, labels)
-    with Workers(min(jobs, max(1, len(pairs))), ray) as workers:
-        found = list(track(workers.map(inspect, pairs), "checking", len(pairs)))
-    problems += [problem for one in found for problem in one.problems]
-    counts = {pair: one.num_classes for pair, one in zip(pairs, found, strict=True) if one.num_classes}
-    problems += _unlike_the_rest(counts)
-    if problems:
-        raise ProblemsError(f"{probabilities} against {labels}", problems)
-    chosen = _with_classes(protocol or Protocol.named("clinical"), next(iter(counts.values())))
-    return evaluate(FileCases(pairs), replace(chosen, grid="native"), jobs=jobs, ray=ray, track=track)
+    cases, num_classes = file_cases(probabilities, labels, jobs=jobs, ray=ray, track=track)
+    chosen = _with_classes(protocol or Protocol.named("clinical"), num_classes)
+    return evaluate(cases, replace(chosen, grid="native"), jobs=jobs, ray=ray, track=track)
+
+
+def _patient(name: str, pattern: str) -> str:
+    try:
+        found = re.search(pattern, name)
+    except re.error as error:
+        raise InputError(f"patient must be a regular expression; got {pattern!r} ({error})") from error
+    if found is None:
+        raise InputError(f"patient must match the name of every volume; {pattern!r} does not match {name!r}")
+    return found[0]
 
 
 def _unlike_the_rest(counts: dict[FilePair, int]) -> list[str]:

@@ -1,85 +1,131 @@
-"""Calibrate a run on its validation part, if patients left out show a gain."""
+"""Calibrate a model on cases it was not trained on, if patients left out show a gain."""
 
-from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import torch
 
 from crac.calibration import CALIBRATORS, Calibrator, build_calibrator
-from crac.evaluation.case import RememberedCases
+from crac.evaluation.audit import file_cases
+from crac.evaluation.case import CaseSource, RememberedCases
 from crac.evaluation.crossfit import Gain, cross_fit, fit_batches
 from crac.evaluation.protocol import Protocol, Regions
 from crac.evaluation.run import RunCases
 from crac.files import finite, sha256
-from crac.models.model import CALIBRATION, Model
+from crac.models.model import Model
 from crac.progress import Track, silent
+
+CPU = torch.device("cpu")
 
 
 class Calibration(NamedTuple):
-    """What came of it: the gains on patients left out, and the calibrator if it was written to the run."""
+    """The gains on patients left out, and the calibrator: the identity where no gain is shown."""
 
     gains: list[Gain]
-    calibrator: Calibrator | None
+    calibrator: Calibrator
 
 
-def calibrate_run(
-    run: Path,
-    model: Model,
-    method: str = "class_region",
-    data: Path | None = None,
-    *,
-    folds: int = 5,
-    force: bool = False,
-    checkpoint: str = "best",
-    track: Track = silent,
-) -> Calibration:
-    """Fit a calibrator and write ``calibration.json`` into the run, unless no gain in likelihood is shown.
+@dataclass(frozen=True)
+class Calibratable:
+    """Cases a calibrator can be fitted on, and what is to be known about them.
+
+    Args:
+        cases: Held-out cases of the model.
+        num_classes: ``K``, the background included.
+        protocol: How the gain is measured; its regions are the calibrator's.
+        device: Where the calibrator works.
+        about: What is written into the calibrator's file.
+    """
+
+    cases: CaseSource
+    num_classes: int
+    protocol: Protocol
+    device: torch.device = CPU
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def make(self, method: str) -> Calibrator:
+        """A fresh calibrator."""
+        return build_calibrator(method, self.num_classes, regions=self.protocol.regions).to(self.device)
+
+
+def of_run(run: Path, model: Model, data: Path | None = None, checkpoint: str = "best") -> Calibratable:
+    """The validation part of a run: the network has seen the training part, and the test part is to stay unseen.
 
     Args:
         run: Folder of the run.
         model: Loaded from it, without a calibrator.
-        method: One of :data:`crac.CALIBRATORS`.
         data: Store, if it is no longer where the run found it.
-        folds: Groups of patients that are left out in turn, to see what it is worth.
-        force: Write it even where no gain is shown.
         checkpoint: Which checkpoint of the run the model is.
+    """
+    cases = RememberedCases(RunCases.of(run, model, "validation", data))
+    regions: Regions = "slice" if model.card.dims == 2 else "volume"
+    masks = ("band", "label_foreground")
+    protocol = Protocol.named("paper", model.card.class_names, regions=regions, masks=masks)
+    about = {"checkpoint_sha256": sha256(run / f"{checkpoint}.safetensors"), "flips": model.flips}
+    return Calibratable(cases, len(model.card.class_names), protocol, model.device, about)
+
+
+def of_files(
+    probabilities: Path,
+    labels: Path,
+    regions: Regions = "volume",
+    patient: str | None = None,
+    *,
+    jobs: int = 1,
+    track: Track = silent,
+) -> Calibratable:
+    """Probabilities that any model gave for cases it was not trained on, and their labels.
+
+    Args:
+        probabilities: Folder, see :func:`crac.evaluation.audit`.
+        labels: Folder of NIfTI label maps.
+        regions: Where neighbourhoods are taken that tell inside from boundary.
+        patient: Regular expression for the part of a file's name that says whose it is; by default each volume is of
+            another patient.
+        jobs: Processes that check the files.
         track: Shows progress.
     """
-    cases, make = _cases(run, model, data), _maker(model, method)
-    gains = cross_fit(cases, make, _protocol(model), folds, track).gains()
-    if not (gains[0].shown or force):
-        return Calibration(gains, None)
-    calibrator = make()
-    calibrator.fit(fit_batches(cases, cases.names, calibrator), weight="batch")
+    cases, num_classes = file_cases(probabilities, labels, patient, jobs=jobs, track=track)
+    protocol = Protocol.named("clinical", [str(k) for k in range(num_classes)], regions=regions)
+    return Calibratable(RememberedCases(cases), num_classes, protocol)
+
+
+def calibrate(
+    given: Calibratable,
+    method: str = "class_region",
+    *,
+    folds: int = 5,
+    force: bool = False,
+    track: Track = silent,
+) -> Calibration:
+    """Fit a calibrator on all cases; where patients left out show no gain in likelihood, take the identity.
+
+    Args:
+        given: The cases, see :func:`of_run` and :func:`of_files`.
+        method: One of :data:`crac.CALIBRATORS`.
+        folds: Groups of patients that are left out in turn, to see what it is worth.
+        force: Fit even where no gain is shown.
+        track: Shows progress.
+    """
+    gains = _gains(given, method, folds, track)
+    shown = gains[0].shown
+    calibrator = given.make(method if shown or force else "identity")
+    calibrator.fit(fit_batches(given.cases, given.cases.names, calibrator), weight="volume")
+    if not shown:
+        taken = "it was fitted all the same" if force else "so probabilities stay as they are"
+        note = f"{method}: the interval of {gains[0].measure} shows no gain on patients left out, {taken}"
+        calibrator.fitted["notes"] = [note, *calibrator.fitted["notes"]]
     own = {gain.measure: {**gain._asdict(), "difference": list(gain.difference)} for gain in gains}
-    weights = run / f"{checkpoint}.safetensors"
-    calibrator.fitted |= {"checkpoint_sha256": sha256(weights), "flips": model.flips, "gain": finite(own)}
-    calibrator.save(run / CALIBRATION)
+    calibrator.fitted |= given.about | {"judged": method, "gain": finite(own)}
     return Calibration(gains, calibrator)
 
 
-def compare_calibrators(
-    run: Path, model: Model, data: Path | None = None, *, folds: int = 5, track: Track = silent
-) -> dict[str, list[Gain]]:
-    """Judge every calibrator on patients left out and write nothing; arguments as for :func:`calibrate_run`."""
-    cases = _cases(run, model, data)
-    methods = [name for name in CALIBRATORS if name != "identity"]
-    return {name: cross_fit(cases, _maker(model, name), _protocol(model), folds, track).gains() for name in methods}
+def compare_calibrators(given: Calibratable, *, folds: int = 5, track: Track = silent) -> dict[str, list[Gain]]:
+    """Judge every calibrator on patients left out; arguments as for :func:`calibrate`."""
+    return {name: _gains(given, name, folds, track) for name in CALIBRATORS if name != "identity"}
 
 
-def _cases(run: Path, model: Model, data: Path | None) -> RememberedCases:
-    # The validation part: the network has seen the training part, and the test part is to stay unseen.
-    return RememberedCases(RunCases.of(run, model, "validation", data))
-
-
-def _maker(model: Model, method: str) -> Callable[[], Calibrator]:
-    classes = len(model.card.class_names)
-    return lambda: build_calibrator(method, classes, regions=_regions(model)).to(model.device)
-
-
-def _protocol(model: Model) -> Protocol:
-    masks = ("band", "label_foreground")
-    return Protocol.named("paper", model.card.class_names, regions=_regions(model), masks=masks)
-
-
-def _regions(model: Model) -> Regions:
-    return "slice" if model.card.dims == 2 else "volume"
+def _gains(given: Calibratable, method: str, folds: int, track: Track) -> list[Gain]:
+    return cross_fit(given.cases, partial(given.make, method), given.protocol, folds, track).gains()

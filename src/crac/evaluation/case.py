@@ -27,6 +27,13 @@ class Case(NamedTuple):
     from_logits: bool = False
     slice_axis: int | None = None
 
+    @property
+    def axis(self) -> int:
+        """The axis along which slices follow each other: the one that was said, or that of the largest spacing."""
+        if self.slice_axis is not None:
+            return self.slice_axis
+        return max(range(self.labels.ndim), key=lambda each: (self.spacing[each], each))
+
 
 class CaseSource(Protocol):
     """A set of cases; other processes load theirs from a pickled copy."""

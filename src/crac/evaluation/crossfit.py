@@ -19,7 +19,7 @@ from crac.metrics import paired_bootstrap
 from crac.metrics.ranks import Interval
 from crac.progress import Track, silent
 
-MEASURES = ("nll", "brier", "ece", "cece")
+MEASURES = ("nll", "brier", "ece", "cece", "ece.inner", "ece.outer")
 """Measures the gain is reported in, on every mask of the protocol; the first one decides."""
 
 
@@ -44,13 +44,24 @@ class CrossFit(NamedTuple):
     after: Evaluation
 
     def gains(self) -> list[Gain]:
-        """Every measure and mask, patients as the units."""
+        """Every measure and mask of which at least two patients have a value, patients as the units.
+
+        Raises:
+            InputError: The measure that decides is not among them.
+        """
+        columns = [f"{name}[{mask}]" for mask in self.before.protocol.masks for name in MEASURES]
         gains = []
-        for mask in self.before.protocol.masks:
-            for name in MEASURES:
-                first, second = (_by_patient(one, f"{name}[{mask}]") for one in (self.before, self.after))
-                interval = paired_bootstrap(second, first)
-                gains.append(Gain(f"{name}[{mask}]", float(np.nanmean(first)), float(np.nanmean(second)), interval))
+        for column in columns:
+            first, second = (np.array(_by_patient(one, column)) for one in (self.before, self.after))
+            known = np.isfinite(first) & np.isfinite(second)
+            if known.sum() >= 2:
+                means = float(first[known].mean()), float(second[known].mean())
+                gains.append(Gain(column, *means, paired_bootstrap(second[known], first[known])))
+            elif column == columns[0]:
+                raise InputError(
+                    f"calibration is judged on patients left out, which needs at least 2 with voxels of the mask "
+                    f"{self.before.protocol.masks[0]}; got {known.sum()}"
+                )
         return gains
 
 
@@ -62,8 +73,8 @@ def fit_batches(
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
         for name in names:
             case = cases.load(name)
-            axis = case.slice_axis or 0
-            yield as_batch(calibrator, _logits(case), axis), as_batch(calibrator, case.labels, axis, channels=0)
+            logits, labels = as_batch(calibrator, _logits(case), case.axis), case.labels
+            yield logits, as_batch(calibrator, labels, case.axis, channels=0)
 
     return batches
 
@@ -90,7 +101,7 @@ def cross_fit(
         held = set(units[fold::folds])
         calibrator = make()
         others = [name for name in cases.names if patients[name] not in held]
-        calibrator.fit(fit_batches(cases, others, calibrator), weight="batch")
+        calibrator.fit(fit_batches(cases, others, calibrator), weight="volume")
         for name in (name for name in cases.names if patients[name] in held):
             case = cases.load(name)
             before.add(measure(case, protocol))
@@ -100,7 +111,7 @@ def cross_fit(
 
 def calibrated_case(calibrator: Calibrator, case: Case) -> Case:
     """The case with calibrated probabilities."""
-    probabilities = calibrate_volume(calibrator, _logits(case), case.slice_axis or 0)
+    probabilities = calibrate_volume(calibrator, _logits(case), case.axis)
     return case._replace(scores=probabilities.float(), from_logits=False)
 
 

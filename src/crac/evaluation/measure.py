@@ -33,9 +33,8 @@ class Measured(NamedTuple):
 
 def measure(case: Case, protocol: Protocol) -> Measured:
     """Measure one volume."""
-    name, patient, scores, labels, spacing, from_logits, axis = case
-    if axis is None:
-        axis = max(range(labels.ndim), key=lambda each: (spacing[each], each))
+    name, patient, scores, labels, spacing, from_logits, _ = case
+    axis = case.axis
     in_slices = protocol.regions == "slice" and labels.ndim == 3
     single = [each for each, size in enumerate(labels.shape) if size == 1]
     if labels.ndim == 3 and len(single) == 1 and not in_slices:

@@ -1,0 +1,108 @@
+"""Calibration of models that only left files: fitted, judged on patients left out, written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.cli.foreign import overconfident, write_folders
+
+import crac
+from crac.cli import main
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    return write_folders(tmp_path)
+
+
+def calibrate(folders: tuple[Path, Path], *more: str) -> int:
+    return main(["calibrate", "--probabilities", str(folders[0]), "--labels", str(folders[1]), *more])
+
+
+def read(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_model_that_is_too_sure_gains(folders: tuple[Path, Path], tmp_path: Path, capsys: Any) -> None:
+    out = tmp_path / "calibration.json"
+    assert calibrate(folders, "--out", str(out), "--json") == 0
+    found = read(capsys)
+    assert (found["written"], found["calibrator"]) == (str(out), "class_region")
+    gains = {gain["measure"]: gain for gain in found["gains"]["class_region"]}
+    assert list(gains)[0] == "nll[band]"
+    for mask in ("band", "label_foreground"):
+        for measure in ("nll", "brier", "ece", "cece", "ece.inner", "ece.outer"):
+            assert f"{measure}[{mask}]" in gains
+    assert gains["nll[band]"]["difference"][2] < 0
+    assert gains["ece[band]"]["after"] < gains["ece[band]"]["before"] / 2
+    calibrator = crac.load_calibrator(out)
+    assert (calibrator.name, calibrator.regions, calibrator.fitted["weight"]) == ("class_region", "volume", "volume")
+    assert calibrator.fitted["batches"] == 6
+    torch.testing.assert_close(calibrator.temperature, torch.full((3, 2), 3.0).double(), rtol=0.25, atol=0)
+
+
+def test_what_is_written_is_what_the_library_fits(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    assert calibrate(folders, "--out", str(tmp_path / "c.json"), "--regions", "slice", "--method", "region") == 0
+    cases = [overconfident(number) for number in range(6)]
+    # Slices follow each other along the axis of the largest spacing, the last one.
+    batches = [(torch.tensor(p).movedim(3, 0), torch.tensor(y).movedim(2, 0)) for p, y in cases]
+    expected = crac.build_calibrator("region", 3).fit(lambda: batches, weight="volume", from_probabilities=True)
+    torch.testing.assert_close(crac.load_calibrator(tmp_path / "c.json").weights, expected.weights)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_without_a_gain_the_identity_is_written_unless_forced(force: bool, tmp_path: Path, capsys: Any) -> None:
+    folders = write_folders(tmp_path, sharp=1.0)
+    out = tmp_path / "calibration.json"
+    assert calibrate(folders, "--out", str(out), *["--force"] * force) == 0
+    said = capsys.readouterr().out
+    assert "class_region: the interval of nll[band] shows no gain on patients left out" in said
+    calibrator = crac.load_calibrator(out)
+    assert calibrator.name == ("class_region" if force else "identity")
+    assert ("the identity is written to" in said) == (not force)
+    assert calibrator.fitted["judged"] == "class_region"
+    assert calibrator.fitted["gain"]["nll[band]"]["difference"][2] >= 0
+
+
+def test_volumes_of_one_patient_are_left_out_together(tmp_path: Path, capsys: Any) -> None:
+    folders = write_folders(tmp_path, cases=4)
+    for place in folders:  # two frames of two patients
+        for number, path in enumerate(sorted(place.iterdir())):
+            path.rename(place / f"patient{number // 2}_frame{number % 2}.nii.gz")
+    arguments = ["--out", str(tmp_path / "c.json"), "--method", "temperature", "--json"]
+    assert calibrate(folders, *arguments, "--patient", "patient[0-9]+") == 0
+    by_patient = read(capsys)["gains"]["temperature"][0]
+    assert calibrate(folders, *arguments) == 0
+    assert read(capsys)["gains"]["temperature"][0]["after"] != by_patient["after"]
+    assert calibrate(folders, *arguments, "--patient", "frame") == 2
+    assert "needs at least 2; got 1" in capsys.readouterr().err
+    assert calibrate(folders, *arguments, "--patient", "subject") == 2
+    assert "'subject' does not match 'patient0_frame0'" in capsys.readouterr().err
+    assert calibrate(folders, *arguments, "--patient", "(") == 2
+    assert "patient must be a regular expression; got '('" in capsys.readouterr().err
+
+
+def test_comparing_writes_nothing(folders: tuple[Path, Path], tmp_path: Path, capsys: Any) -> None:
+    assert calibrate(folders, "--compare", "--folds", "2") == 0
+    assert "lowest likelihood loss (nll[band]) on patients left out" in capsys.readouterr().out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["labels", "probabilities"]
+
+
+def test_bad_arguments(folders: tuple[Path, Path], tmp_path: Path, capsys: Any) -> None:
+    for more, message in (
+        ([], "--out must name the file to write"),
+        (["--out", str(tmp_path)], "--out must be a file in a folder that exists"),
+        (["--out", str(tmp_path / "no" / "c.json")], "--out must be a file in a folder that exists"),
+        (["--out", str(tmp_path / "c.json"), "--tta"], "--tta and --data go with RUN"),
+        (["--out", str(tmp_path / "c.json"), "--folds", "1"], "folds must be a whole number of at least 2; got 1"),
+    ):
+        assert calibrate(folders, *more) == 2
+        assert message in capsys.readouterr().err
+    assert main(["calibrate", "--probabilities", str(folders[0])]) == 2
+    assert "give either RUN, or both --probabilities and --labels" in capsys.readouterr().err
+    (folders[0] / "case_00.nii.gz").write_bytes(b"nothing")
+    assert calibrate(folders, "--out", str(tmp_path / "c.json")) == 2
+    assert "case_00.nii.gz is damaged" in capsys.readouterr().err
+    assert not (tmp_path / "c.json").exists()
