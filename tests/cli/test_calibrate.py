@@ -31,7 +31,7 @@ def test_a_model_that_is_too_sure_gains(folders: tuple[Path, Path], tmp_path: Pa
     found = read(capsys)
     assert (found["written"], found["calibrator"]) == (str(out), "class_region")
     gains = {gain["measure"]: gain for gain in found["gains"]["class_region"]}
-    assert list(gains)[0] == "nll[band]"
+    assert next(iter(gains)) == "nll[band]"
     for mask in ("band", "label_foreground"):
         for measure in ("nll", "brier", "ece", "cece", "ece.inner", "ece.outer"):
             assert f"{measure}[{mask}]" in gains
