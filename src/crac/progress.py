@@ -27,3 +27,8 @@ def track(items: Iterable[Item], description: str, total: int) -> Iterator[Item]
         if number % step == 0 or number == total:
             print(f"{description}: {number} of {total}", file=sys.stderr, flush=True)
         yield item
+
+
+def note(text: str) -> None:
+    """Say on stderr what the user should know though the work goes on."""
+    print(f"note: {text}", file=sys.stderr, flush=True)

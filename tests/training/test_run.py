@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from tests.training.runs import edit
 
+from conftest_training import trained
 from crac.cli import main
 from crac.data import Store, phantom, prepare
 from crac.errors import InputError
+from crac.models.checkpoint import Checkpoint, DamagedError
 from crac.training import TrainConfig, resume, train
 from crac.training.run import RunFolder
 
@@ -61,13 +63,40 @@ def test_foreign_and_damaged_runs(run: Path, tmp_path: Path, capsys: pytest.Capt
     assert "is not a run" in capsys.readouterr().err
 
 
+def test_a_flipped_bit_is_found_and_the_checkpoint_before_is_taken(
+    small: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    train(small(epochs=3, deterministic=True, pictures=False), run)
+    expected, content = trained(run), bytearray((run / "last.safetensors").read_bytes())
+    start = 8 + int.from_bytes(content[:8], "little")
+    for place in (start + 5, (start + len(content)) // 2, len(content) - 1, content.index(b'"history')):
+        content[place] ^= 4
+        (run / "last.safetensors").write_bytes(content)
+        with pytest.raises(DamagedError, match="is damaged"):
+            Checkpoint.load(run / "last.safetensors")
+        assert main(["train", "--resume", str(run)]) == 0
+        said = capsys.readouterr().err
+        assert "last.safetensors is damaged" in said
+        assert "going on from the checkpoint before, 2 epochs" in said
+        assert trained(run) == expected
+        content[place] ^= 4
+    content[start] ^= 1
+    (run / "last.safetensors").write_bytes(content)
+    (run / "previous.safetensors").unlink()
+    assert main(["train", "--resume", str(run)]) == 2
+    assert "it does not hold what was written (its checksum differs)" in capsys.readouterr().err
+    assert main(["evaluate", str(run), "--checkpoint", "last", "--out", str(tmp_path / "audit")]) == 2
+    assert not (tmp_path / "audit").exists()
+
+
 def test_a_run_folder_explains_itself(small: Any, tmp_path: Path, store: Store) -> None:
     config = small(epochs=2, method_options={"rho": 0.2})
     result = train(config, tmp_path / "run")
     names = {path.name for path in (tmp_path / "run").iterdir()} - {".lock"}
     assert names == {
         *("config.yaml", "split.json", "environment.json", "metrics.csv", "multipliers.png", "tensorboard"),
-        *("best.safetensors", "best.json", "last.safetensors", "last.json"),
+        *("best.safetensors", "best.json", "last.safetensors", "last.json", "previous.safetensors"),
     }
     assert TrainConfig.load(tmp_path / "run" / "config.yaml") == config
     with (tmp_path / "run" / "metrics.csv").open() as file:

@@ -1,10 +1,11 @@
 """Checkpoints: one safetensors file each, with its JSON inside, replaced in one move.
 
 Weights and the JSON that explains them are one file, so that no moment exists at which they disagree; the
-``.json`` beside it is a copy to read. Loading runs no code.
+``.json`` beside it is a copy to read. A checksum over all of it finds a flipped bit. Loading runs no code.
 """
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,12 @@ from crac.errors import InputError
 from crac.files import replacing, write_json
 
 FORMAT = 1
-KEY = "crac"
+KEY, CHECKSUM = "crac", "sha256"
+"""Names of the description and of the checksum in the file's metadata."""
+
+
+class DamagedError(InputError):
+    """A checkpoint that cannot be read, or does not hold what was written."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +45,12 @@ class Checkpoint:
         """Write the file and its readable copy; either may be interrupted at any moment."""
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors.items()}
         info = {"format": FORMAT, **self.info}
+        text = json.dumps(info)
         with replacing(path) as partial:
             partial.touch()
             mode = partial.stat().st_mode
             try:
-                save_file(tensors, partial, metadata={KEY: json.dumps(info)})
+                save_file(tensors, partial, metadata={KEY: text, CHECKSUM: _checksum(text, tensors)})
             except SafetensorError as error:
                 raise OSError(error) from error
             partial.chmod(mode)  # safetensors would leave the file to its owner alone
@@ -54,11 +61,16 @@ class Checkpoint:
         """Read a file back.
 
         Raises:
-            InputError: The file is missing, damaged, or not a checkpoint of this package.
+            DamagedError: The file is damaged.
+            InputError: The file is missing, or not a checkpoint of this package.
         """
         with _opened(path) as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            return cls(tensors, _info(path, file.metadata() or {}))
+            metadata = file.metadata() or {}
+        # What 0.1.0 wrote has no checksum.
+        if CHECKSUM in metadata and metadata[CHECKSUM] != _checksum(metadata.get(KEY, ""), tensors):
+            raise DamagedError(f"{path} is damaged: it does not hold what was written (its checksum differs)")
+        return cls(tensors, _info(path, metadata))
 
     @classmethod
     def read_info(cls, path: Path) -> dict[str, Any]:
@@ -82,7 +94,17 @@ def _opened(path: Path) -> Iterator[Any]:
     except InputError:
         raise
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"{path} is damaged or not a safetensors file: {error}") from error
+        raise DamagedError(f"{path} is damaged or not a safetensors file: {error}") from error
+
+
+def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """The SHA-256 of the description and of every tensor with its name, type and shape."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
+    return digest.hexdigest()
 
 
 def _info(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The folder of a training as those see it who use its model; :mod:`crac.training.run` writes it."""
 
+import contextlib
 from pathlib import Path
 
 import yaml
@@ -7,7 +8,7 @@ import yaml
 from crac.data import Split
 from crac.errors import InputError
 from crac.models.card import ModelCard
-from crac.models.checkpoint import Checkpoint
+from crac.models.checkpoint import Checkpoint, DamagedError
 
 
 class Run:
@@ -20,6 +21,7 @@ class Run:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.last = self.path / "last.safetensors"
+        self.previous = self.path / "previous.safetensors"
         self.best = self.path / "best.safetensors"
 
     def check(self) -> None:
@@ -41,5 +43,8 @@ class Run:
 
     def card(self) -> ModelCard | None:
         """What the network of the run is, as its checkpoints say; None before there is one."""
-        path = next((path for path in (self.last, self.best) if path.exists()), None)
-        return None if path is None else ModelCard.read(Checkpoint.read_info(path), path)
+        for path in (self.last, self.previous, self.best):
+            with contextlib.suppress(DamagedError):
+                if path.exists():
+                    return ModelCard.read(Checkpoint.read_info(path), path)
+        return None

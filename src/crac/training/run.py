@@ -5,6 +5,7 @@ RUN/split.json            which cases train, validate and test
 RUN/environment.json      versions and machine, one entry per start
 RUN/metrics.csv           one row per epoch
 RUN/last.safetensors      to go on from; last.json is a copy to read
+RUN/previous.safetensors  the one before, in case the last is damaged
 RUN/best.safetensors      highest validation Dice; best.json likewise
 RUN/multipliers.png       lambda and rho over the epochs, for methods that have them
 RUN/tensorboard/          the same numbers for TensorBoard
@@ -15,8 +16,10 @@ import csv
 import importlib.metadata
 import io
 import json
+import os
 import platform
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -29,9 +32,10 @@ import torch
 from crac._version import __version__
 from crac.data import Split
 from crac.errors import InputError
-from crac.files import PARTIAL, remove_folder, write_json, write_text, writing
-from crac.models.checkpoint import Checkpoint
+from crac.files import PARTIAL, remove_folder, replacing, write_json, write_text, writing
+from crac.models.checkpoint import Checkpoint, DamagedError
 from crac.models.run import Run
+from crac.progress import note
 from crac.training.config import TrainConfig
 from crac.training.state import State
 
@@ -41,6 +45,8 @@ PACKAGES = ("torch", "numpy", "scipy", "lightning", "monai", "nibabel", "pydanti
 
 class RunFolder(Run):
     """A run on disk, to be written; ``path`` is its folder."""
+
+    _last_is_sound = True
 
     @classmethod
     def create(cls, path: str | Path, config: TrainConfig, split: Split) -> Self:
@@ -101,8 +107,29 @@ class RunFolder(Run):
         write_json(path, [*starts, _environment(device)])
 
     def save_last(self, state: State, about: dict[str, Any]) -> None:
-        """Save everything that is needed to go on."""
+        """Save everything that is needed to go on; the checkpoint before is kept."""
+        if self.last.exists() and self._last_is_sound:
+            with replacing(self.previous) as partial:
+                try:
+                    os.link(self.last, partial)
+                except OSError:  # a disk without links
+                    shutil.copyfile(self.last, partial)
         Checkpoint(state.tensors(), {**about, **state.info()}).save(self.last)
+        self._last_is_sound = True
+
+    def load_last(self) -> Checkpoint | None:
+        """The checkpoint to go on from, if there is one; where the last is damaged the one before it, with a note."""
+        if not self.last.exists():
+            return None
+        try:
+            return Checkpoint.load(self.last)
+        except DamagedError as error:
+            if not self.previous.exists():
+                raise
+            before = Checkpoint.load(self.previous)
+            self._last_is_sound = False
+            note(f"{error}; going on from the checkpoint before, {before.info.get('epoch')} epochs")
+            return before
 
     def save_epoch(self, state: State, about: dict[str, Any], due: bool = True) -> None:
         """Save a finished epoch: ``best`` if it is, then ``last`` if it is due, then the table."""

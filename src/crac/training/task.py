@@ -14,7 +14,6 @@ from crac._version import __version__
 from crac.data import Augmentation, Batch, Batches, Split, Store
 from crac.losses import SegmentationLoss, build_loss
 from crac.models.card import ModelCard
-from crac.models.checkpoint import Checkpoint
 from crac.models.window import sliding_window
 from crac.training.config import TrainConfig
 from crac.training.engine import memory_format
@@ -138,8 +137,8 @@ def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split
     fabric_network, fabric_optimizer = fabric.setup(network, optimizer)
     step = (GraphedStep if config.cuda_graph else InnerStep)(fabric, fabric_network, loss, fabric_optimizer)
     state = State(network, loss, optimizer, fabric.strategy.precision)
-    if run.last.exists():
-        state.restore(Checkpoint.load(run.last), run.last)
+    if (saved := run.load_last()) is not None:
+        state.restore(saved, run.last)
     else:
         network.standardise(*map(torch.from_numpy, store.moments(split.train)))
     whole = sliding_window(fabric_network, card.patch_size) if card.dims == 3 else fabric_network
