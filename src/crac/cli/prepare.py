@@ -58,7 +58,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def summarise(store: Store) -> dict[str, Any]:
-    """Return the store in numbers, as plain data."""
+    """Return the store in numbers and what is odd about it, as plain data."""
+    from crac.data.notes import store_notes
+
     cases = store.cases.values()
     worst = max(cases, key=lambda case: case.cropped_away)
     return {
@@ -68,16 +70,24 @@ def summarise(store: Store) -> dict[str, Any]:
         "patients": len({case.patient for case in cases}),
         "slices": sum(case.prepared_shape[0] for case in cases),
         "voxels": {name: sum(case.voxels[index] for case in cases) for index, name in enumerate(store.class_names)},
+        "prepared_voxels": {
+            name: sum(case.prepared_voxels[index] for case in cases) for index, name in enumerate(store.class_names)
+        },
         "recipe": store.manifest.recipe.name,
         "split": {part: len(names) for part, names in store.split()},
         "most_cropped_away": {"case": worst.name, "share": worst.cropped_away},
+        "notes": store_notes(store),
     }
 
 
 def _in_words(summary: dict[str, Any]) -> str:
     lines = ["{name}: {cases} cases of {patients} patients, {slices} slices".format(**summary)]
-    lines += [f"  {name:16} {count:>14,} voxels" for name, count in summary["voxels"].items()]
+    prepared = summary["prepared_voxels"]
+    lines += [
+        f"  {name:16} {count:>14,} voxels, {prepared[name]:>14,} prepared" for name, count in summary["voxels"].items()
+    ]
     worst, share = summary["most_cropped_away"].values()
     if share > 0:
         lines.append(f"note: the crop leaves out up to {share:.1%} of the labelled voxels ({worst})")
+    lines += [f"note: {text}" for text in summary["notes"]]
     return "\n".join([*lines, "written to {store} in {seconds:.1f} s; see contact_sheet.png there".format(**summary)])

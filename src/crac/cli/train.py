@@ -88,6 +88,11 @@ def _say(result: Result, as_json: bool) -> None:
     best = max(result.history, key=lambda row: row["dice"], default=None)
     if as_json:
         print(json.dumps({"run": str(result.run), "finished": result.finished, "best": finite(best)}, indent=2))
+    elif best and not best["dice"] > 0:
+        print(
+            f"no model: the validation Dice is 0 in every epoch, so that {result.run / 'best.safetensors'}, of epoch "
+            f"{int(best['epoch'])}, has found nothing"
+        )
     elif best:
         print(
             f"best validation Dice {best['dice']:.4f} in epoch {int(best['epoch'])}: {result.run / 'best.safetensors'}"

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crac.data import Split, Store
+from crac.data.notes import training_notes
 from crac.errors import InputError, out_of_memory, require
 from crac.files import remove_folder
 from crac.losses import build_loss
+from crac.progress import note
 from crac.training.config import TrainConfig
 from crac.training.engine import numerics, start_fabric
 from crac.training.fit import DivergedError, fit
@@ -64,6 +66,8 @@ def train(config: TrainConfig, out: str | Path) -> Result:
         require(logger)
     fabric = start_fabric(config)
     _on_first(fabric, lambda: RunFolder.create(out, config, split))
+    for text in training_notes(store, split) if fabric.is_global_zero else ():
+        note(text)
     return _go_on(fabric, RunFolder(out), config, store, split, fresh=True)
 
 
