@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crac.calibration import CALIBRATORS, build_calibrator, load_calibrator
+    from crac.guarantees import Case, Guarantees, Margin, Referral, RiskControl, VolumeInterval, load_guarantees
     from crac.models.model import Model
 
 __all__ = [
@@ -37,14 +38,20 @@ __all__ = [
     "CELoss",
     "CRaCLoss",
     "CalibrationMeter",
+    "Case",
     "DeepSupervision",
     "ECPLoss",
     "FLLoss",
+    "Guarantees",
     "LSLoss",
     "ML1ACELoss",
+    "Margin",
     "MbLSLoss",
     "NACLLoss",
+    "Referral",
+    "RiskControl",
     "SVLSLoss",
+    "VolumeInterval",
     "__version__",
     "build_calibrator",
     "build_loss",
@@ -54,14 +61,29 @@ __all__ = [
     "hd95",
     "load",
     "load_calibrator",
+    "load_guarantees",
 ]
+
+_LATER = {
+    "calibration": ("CALIBRATORS", "build_calibrator", "load_calibrator"),
+    "guarantees": (
+        "Case",
+        "Guarantees",
+        "Margin",
+        "Referral",
+        "RiskControl",
+        "VolumeInterval",
+        "load_guarantees",
+    ),
+}
+"""Packages that are imported when they are asked for, for it takes a quarter of the time of the rest; their names."""
 
 
 def __getattr__(name: str) -> Any:
-    # Calibrators are imported when they are asked for: a quarter of the time that importing the rest takes.
-    if name in ("CALIBRATORS", "build_calibrator", "calibration", "load_calibrator"):
-        calibration = importlib.import_module("crac.calibration")
-        return calibration if name == "calibration" else getattr(calibration, name)
+    for package, names in _LATER.items():
+        if name == package or name in names:
+            module = importlib.import_module(f"crac.{package}")
+            return module if name == package else getattr(module, name)
     raise AttributeError(f"module 'crac' has no attribute {name!r}")
 
 

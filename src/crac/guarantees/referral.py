@@ -1,0 +1,221 @@
+"""Which cases a person should look at, told from their own probabilities."""
+
+import math
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from crac.errors import check_number, one_of
+from crac.guarantees.base import Guarantee
+from crac.guarantees.case import Array, LabelledVolume, Volume, check_volume
+from crac.guarantees.margin import boxes
+from crac.guarantees.units import Unit, least_bound, too_few
+from crac.metrics.surface import surface
+
+Score = Literal["expected_dice", "boundary_entropy", "volume_uncertainty"]
+WORDS = {
+    "expected_dice": "the Dice it expects to miss",
+    "boundary_entropy": "the entropy at its boundaries",
+    "volume_uncertainty": "the undecided share of its volume",
+}
+"""A doubt in words."""
+
+
+class Doubts(NamedTuple):
+    """How doubtful a case is by its own probabilities, between 0 (sure) and 1.
+
+    Attributes:
+        expected_dice: 1 minus the Dice that the probabilities expect of the most probable classes, the mean over
+            classes.
+        boundary_entropy: Mean entropy, as a share of the largest, of the voxels on predicted surfaces; 1 if there are
+            none.
+        volume_uncertainty: Sum of ``p (1 - p)`` over the sum of ``p``, of all classes but the background.
+    """
+
+    expected_dice: float
+    boundary_entropy: float
+    volume_uncertainty: float
+
+
+class Look(NamedTuple):
+    """Whether a person should look at a case, how doubtful it is, and why in words; the reason is empty if not."""
+
+    flagged: bool
+    doubt: float
+    reason: str
+
+
+class RiskCoverage(NamedTuple):
+    """The mean loss of the cases kept, when the most doubtful ones go to a person.
+
+    Attributes:
+        coverage: Share of cases that is kept, growing to 1.
+        risk: Their mean loss.
+        area: Mean of ``risk``: what a good score makes small.
+        best: Area of a score that knows the losses.
+        chance: Area of a score that knows nothing: the mean loss.
+    """
+
+    coverage: NDArray[np.float64]
+    risk: NDArray[np.float64]
+    area: float
+    best: float
+    chance: float
+
+
+class Referral(Guarantee):
+    """Flags doubtful cases, so that few bad segmentations pass without a flag.
+
+    A segmentation is bad if its Dice, the mean over the foreground classes that the label or the prediction has, is
+    below ``acceptable``. The threshold is the highest one such that the share of patients with a bad segmentation that
+    is *not* flagged stays below ``alpha``, on average, by conformal risk control. A case more doubtful than every
+    calibration case is flagged too, for it may be unlike them.
+
+    Args:
+        num_classes: ``K``, the background included.
+        alpha: The accepted risk that a new patient's segmentation is bad and not flagged.
+        score: What tells doubtful cases: one of the fields of :class:`Doubts`.
+        acceptable: Dice below which a segmentation is bad.
+        unit: As for :class:`~crac.guarantees.base.Guarantee`.
+
+    Attributes:
+        threshold: Doubt from which on a case is flagged; infinite if bad segmentations are rare enough without a flag,
+            NaN if nothing can be promised.
+        largest: Largest doubt of a calibration case.
+        patients: How many patients it was fitted on.
+        reason: Why nothing can be promised; None if something is.
+    """
+
+    reason: str | None
+
+    def __init__(
+        self,
+        num_classes: int,
+        alpha: float = 0.1,
+        *,
+        score: Score = "expected_dice",
+        acceptable: float = 0.7,
+        unit: Unit = "mean",
+    ) -> None:
+        if score not in get_args(Score):
+            raise one_of("score", score, get_args(Score))
+        check_number("acceptable", acceptable, least=0, most=1)
+        self.score, self.acceptable = score, float(acceptable)
+        super().__init__(num_classes, alpha, unit=unit)
+
+    def predict(self, probabilities: Array) -> Look:
+        """Whether a person should look at a case, and why."""
+        volume = check_volume(probabilities, [1.0] * (len(probabilities.shape) - 1), self.num_classes)
+        return self.judge(doubts(volume))
+
+    def judge(self, found: Doubts) -> Look:
+        """The same for a case whose doubts are known."""
+        doubt = float(getattr(found, self.score))
+        what = f"{WORDS[self.score]}, {doubt:.3f},"
+        if doubt > self.largest:
+            count = f"{self.patients} calibration patient{'s' * (self.patients > 1)}"
+            return Look(True, doubt, f"{what} is larger than in any of the {count}: the image may be unlike theirs")
+        if doubt >= self.threshold:
+            reason = f"reaches {self.threshold:.3f}, from where on Dice below {self.acceptable:g} must be expected"
+            return Look(True, doubt, f"{what} {reason}")
+        return Look(False, doubt, "")
+
+    def curve(self) -> RiskCoverage:
+        """What referring the most doubtful calibration volumes is worth; the loss is 1 minus Dice."""
+        volumes = [pair for own in self._volumes.values() for pair in own]
+        return risk_coverage([doubt for doubt, _ in volumes], [1 - quality for _, quality in volumes])
+
+    def state(self) -> dict[str, Any]:
+        """What was fitted, as plain data."""
+        names = ("score", "acceptable", "threshold", "largest", "patients", "reason")
+        return {name: getattr(self, name) for name in names}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over what :meth:`state` gave; a threshold of None is NaN with a reason, else infinite."""
+        self.reason = None if state["reason"] is None else str(state["reason"])
+        missing = math.inf if self.reason is None else math.nan
+        self.threshold = missing if state["threshold"] is None else float(state["threshold"])
+        self.largest, self.patients = float(state["largest"]), int(state["patients"])
+
+    def _observe(self, case: LabelledVolume) -> None:
+        doubt = float(getattr(doubts(case.volume), self.score))
+        quality = mean_dice(case)
+        self._volumes.setdefault(case.patient, []).append((doubt, quality))
+
+    def _solve(self) -> None:
+        self.patients = len(self._volumes)
+        self.reason = too_few(self.patients, self.alpha)
+        self.largest = max(doubt for own in self._volumes.values() for doubt, _ in own)
+        # A bad volume passes if its doubt is below the threshold, that is, minus its doubt above minus the threshold.
+        passing = {
+            patient: [-doubt if quality < self.acceptable else -math.inf for doubt, quality in own]
+            for patient, own in self._volumes.items()
+        }
+        self.threshold = -least_bound(passing, self.alpha, self.unit)
+
+    def _reset(self) -> None:
+        self.threshold, self.largest, self.patients = math.nan, math.inf, 0
+        self.reason = None
+        self._volumes: dict[str, list[tuple[float, float]]] = {}
+
+
+def doubts(volume: Volume) -> Doubts:
+    """Every doubt of a volume, from its probabilities alone."""
+    classes = len(volume.probabilities)
+    winners = np.empty(tuple(volume.probabilities.shape[1:]), dtype=np.uint16)
+    inside, size, expected, undecided = np.zeros((4, classes))
+    for index, values in volume.slabs():
+        top, winner = values.max(0)
+        inside += torch.bincount(winner, top.double(), minlength=classes).numpy()
+        size += torch.bincount(winner, minlength=classes).numpy()
+        expected += values.sum(1, dtype=torch.float64).numpy()
+        undecided += values.mul(1 - values).sum(1, dtype=torch.float64).numpy()
+        part = winners[index]
+        part[...] = winner.numpy().reshape(part.shape)
+    # One voxel more in both: a class that is nowhere, and not expected anywhere, is nothing to doubt.
+    overlap = (2 * inside + 1) / (size + expected + 1)
+    share = undecided[1:].sum() / (expected[1:].sum() + 1)
+    return Doubts(float(1 - overlap[1:].mean()), _boundary_entropy(volume, winners), float(max(share, 0)))
+
+
+def mean_dice(case: LabelledVolume) -> float:
+    """Dice of the most probable classes, the mean of the foreground classes that either map has; 1 if none has any."""
+    classes = len(case.volume.probabilities)
+    table = torch.zeros(classes * classes, dtype=torch.int64)
+    for values, labels in case.slabs():
+        table += torch.bincount(values.argmax(0) * classes + labels, minlength=classes * classes)
+    pairs = table.view(classes, classes).double()
+    found = (2 * pairs.diagonal() / (pairs.sum(0) + pairs.sum(1)))[1:]
+    return 1.0 if found.isnan().all() else float(found.nanmean())
+
+
+def risk_coverage(doubt: ArrayLike, loss: ArrayLike) -> RiskCoverage:
+    """Sort cases by their doubt and follow the mean loss of the surest ones; equal doubts are kept together.
+
+    Args:
+        doubt: Of each case.
+        loss: Of each case.
+    """
+    first, second = np.asarray(doubt, dtype=np.float64), np.asarray(loss, dtype=np.float64)
+    number = np.arange(1, len(first) + 1)
+    order = np.argsort(first, kind="stable")
+    # Cases with the same doubt cannot be told apart: each counts with their mean.
+    _, group = np.unique(first[order], return_inverse=True)
+    kept = (np.bincount(group, second[order]) / np.bincount(group))[group]
+    risk = np.cumsum(kept) / number
+    best = np.cumsum(np.sort(second)) / number
+    return RiskCoverage(number / len(first), risk, float(risk.mean()), float(best.mean()), float(second.mean()))
+
+
+def _boundary_entropy(volume: Volume, winners: NDArray[np.uint16]) -> float:
+    total, voxels, classes = 0.0, 0, len(volume.probabilities)
+    for number, box in boxes(winners, classes):
+        where = np.nonzero(surface(winners[box] == number))
+        index = tuple(axis + side.start for axis, side in zip(where, box, strict=True))
+        chosen = volume.probabilities[(slice(None), *index)]
+        values = torch.as_tensor(chosen).double().cpu()
+        total -= float(torch.xlogy(values, values).sum()) / math.log(classes)
+        voxels += len(index[0])
+    return total / voxels if voxels else 1.0
