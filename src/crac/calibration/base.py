@@ -87,8 +87,11 @@ class Calibrator(nn.Module):
 
     def cells(self, logits: Tensor) -> Tensor:
         """The cell of every voxel, ``(B, *S)``, of logits ``(B, K, *S)``."""
-        predicted = logits.argmax(1)
-        cell = predicted if self.by_class else torch.zeros_like(predicted)
+        return self.cells_of(logits.argmax(1))
+
+    def cells_of(self, predicted: Tensor) -> Tensor:
+        """The cell of every voxel, ``(B, *S)``, of the classes that are predicted there."""
+        cell = predicted.long() if self.by_class else torch.zeros_like(predicted, dtype=torch.int64)
         if not self.by_region:
             return cell
         slices = self.regions == "slice" and predicted.ndim == 4
@@ -98,20 +101,26 @@ class Calibrator(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Calibrated probabilities ``(B, K, *S)`` in at least ``float32``."""
-        wide = self._checked(logits)
-        weights = self.weights.to(wide.dtype)[self.cells(wide)].movedim(-1, 1)  # (B, J, *S)
+        wide = self.checked(logits)
+        predicted = wide.argmax(1)
+        return self.calibrated(wide, predicted, self.cells_of(predicted))
+
+    def from_probabilities(self, probabilities: Tensor) -> Tensor:
+        """Calibrate the probabilities ``(B, K, *S)`` of a model that gives no logits."""
+        wide = self.checked(log_probabilities(probabilities))
+        predicted = probabilities.argmax(1)  # not that of the logarithms, which rounding may make equal
+        return self.calibrated(wide, predicted, self.cells_of(predicted))
+
+    def calibrated(self, wide: Tensor, predicted: Tensor, cell: Tensor) -> Tensor:
+        """Calibrated probabilities of :meth:`checked` logits whose classes and cells, ``(B, *S)`` each, are known."""
+        weights = self.weights.to(wide.dtype)[cell].movedim(-1, 1)  # (B, J, *S)
         if self.coefficients == "vector":
             z = wide * weights[:, : self.num_classes]
         else:  # less the largest, so that no product overflows
             z = (wide - wide.amax(1, keepdim=True)) * weights[:, :1]
         if self.coefficients != "scale":
             z = z + weights[:, -self.num_classes :]
-        return _keeping(wide.argmax(1, keepdim=True), z) if self.keeps_labels else z.softmax(1)
-
-    def from_probabilities(self, probabilities: Tensor) -> Tensor:
-        """Calibrate the probabilities ``(B, K, *S)`` of a model that gives no logits."""
-        calibrated: Tensor = self(log_probabilities(probabilities))
-        return calibrated
+        return _keeping(predicted.unsqueeze(1), z) if self.keeps_labels else z.softmax(1)
 
     @torch.no_grad()
     def fit(
@@ -145,7 +154,7 @@ class Calibrator(nn.Module):
 
         def voxels() -> Iterable[Portion]:
             for given, labels in batches():
-                logits = self._checked(log_probabilities(given) if from_probabilities else given)
+                logits = self.checked(log_probabilities(given) if from_probabilities else given)
                 labels = self._checked_labels(labels, logits)
                 slices = self.regions == "slice" and logits.ndim == 5
                 keep = select_voxels(mask, logits, labels, ignore_index=ignore_index, in_slices=slices)
@@ -188,7 +197,7 @@ class Calibrator(nn.Module):
         """Shown by ``print(calibrator)``."""
         return f"num_classes={self.num_classes}, radii={self.radii}, regions={self.regions!r}"
 
-    def _checked(self, logits: Tensor) -> Tensor:
+    def checked(self, logits: Tensor) -> Tensor:
         """The logits in at least ``float32``; for scales by class less their logarithm of summed powers.
 
         Softmax does not see what is subtracted, but scales that differ would.

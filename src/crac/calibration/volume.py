@@ -1,8 +1,14 @@
-"""Calibrators on single volumes, which come without a batch axis and may be stacks of slices."""
+"""Calibrators on single volumes, which come without a batch axis, may be stacks of slices, and may be large."""
 
+from collections.abc import Iterator
+
+import torch
 from torch import Tensor
 
-from crac.calibration.base import Calibrator
+from crac.calibration.base import Calibrator, log_probabilities
+
+SLAB = 2**20
+"""Voxels that are calibrated at a time."""
 
 
 def as_batch(calibrator: Calibrator, volume: Tensor, slice_axis: int = 0, channels: int = 1) -> Tensor:
@@ -13,7 +19,36 @@ def as_batch(calibrator: Calibrator, volume: Tensor, slice_axis: int = 0, channe
     return volume.movedim(slice_axis + channels, 0) if calibrator.regions == "slice" else volume.unsqueeze(0)
 
 
-def calibrate_volume(calibrator: Calibrator, logits: Tensor, slice_axis: int = 0) -> Tensor:
-    """Calibrated probabilities ``(K, *S)`` of the logits ``(K, *S)`` of one volume."""
-    probabilities: Tensor = calibrator(as_batch(calibrator, logits, slice_axis))
-    return probabilities.movedim(0, slice_axis + 1) if calibrator.regions == "slice" else probabilities[0]
+@torch.no_grad()
+def calibrate_volume(
+    calibrator: Calibrator, scores: Tensor, slice_axis: int = 0, *, from_probabilities: bool = False
+) -> Tensor:
+    """Calibrated probabilities ``(K, *S)`` of one volume; needs little more memory than these.
+
+    Args:
+        calibrator: A fitted one.
+        scores: Logits ``(K, *S)``.
+        slice_axis: Axis of ``S`` along which slices follow each other.
+        from_probabilities: The scores are probabilities instead.
+    """
+    batch = as_batch(calibrator, scores, slice_axis)
+    planes = list(_planes(batch))
+    predicted = torch.empty((batch.shape[0], *batch.shape[2:]), dtype=torch.int16, device=batch.device)
+    for whole, part in planes:
+        predicted[part] = batch[whole].argmax(1).to(predicted.dtype)
+    cell = calibrator.cells_of(predicted)
+    found = torch.empty_like(batch, dtype=torch.promote_types(batch.dtype, torch.float32))
+    for whole, part in planes:
+        wide = calibrator.checked(log_probabilities(batch[whole]) if from_probabilities else batch[whole])
+        found[whole] = calibrator.calibrated(wide, predicted[part].long(), cell[part])
+    return found.movedim(0, slice_axis + 1) if calibrator.regions == "slice" else found[0]
+
+
+def _planes(batch: Tensor) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+    """Parts of a batch ``(B, K, *S)`` of volumes or slices, with and without the axis of the classes."""
+    every, axis = slice(None), 0 if batch.ndim == 4 else 2
+    size = batch.shape[axis]
+    step = size if batch.device.type != "cpu" else max(1, SLAB * size * batch.shape[1] // max(1, batch.numel()))
+    for first in range(0, size, step):
+        part = slice(first, first + step)
+        yield ((part,), (part,)) if axis == 0 else ((every, every, part), (every, part))

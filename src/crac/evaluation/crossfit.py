@@ -111,7 +111,7 @@ def cross_fit(
 
 def calibrated_case(calibrator: Calibrator, case: Case) -> Case:
     """The case with calibrated probabilities."""
-    probabilities = calibrate_volume(calibrator, _logits(case), case.axis)
+    probabilities = calibrate_volume(calibrator, case.scores, case.axis, from_probabilities=not case.from_logits)
     return case._replace(scores=probabilities.float(), from_logits=False)
 
 

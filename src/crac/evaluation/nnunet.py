@@ -47,9 +47,8 @@ def read_probabilities(path: Path, label: Volume) -> NDArray[np.float32]:
     Raises:
         InputError: The file is damaged, or its shape, spacing or position is not the label's.
     """
-    array = _array(path)
-    properties = _properties(path.with_suffix(".pkl"))
-    found = np.transpose(array, (0, 3, 2, 1))
+    array, properties = read_archive(path)
+    found = np.transpose(np.asarray(array, dtype=np.float32), (0, 3, 2, 1))
     if properties is not None:
         found = _to_grid(path, found, properties, label)
     if found.shape[1:] != label.shape:
@@ -58,7 +57,12 @@ def read_probabilities(path: Path, label: Volume) -> NDArray[np.float32]:
     return found
 
 
-def _array(path: Path) -> NDArray[np.float32]:
+def read_archive(path: Path) -> tuple[NDArray[np.floating[Any]], dict[str, Any] | None]:
+    """The probabilities ``(K, z, y, x)`` as they are stored, and the properties if they are beside them."""
+    return _array(path), _properties(path.with_suffix(".pkl"))
+
+
+def _array(path: Path) -> NDArray[np.floating[Any]]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             names = archive.files
@@ -72,7 +76,7 @@ def _array(path: Path) -> NDArray[np.float32]:
         raise InputError(f"{path}: no array 'probabilities'; it holds {', '.join(names) or 'nothing'}")
     if array.ndim != 4 or array.dtype.kind != "f" or 0 in array.shape:
         raise InputError(f"{path}: probabilities must be floats (K, z, y, x); got {array.dtype} {array.shape}")
-    return np.asarray(array, dtype=np.float32)
+    return np.asarray(array)
 
 
 def _properties(path: Path) -> dict[str, Any] | None:

@@ -68,16 +68,21 @@ def inspect(case: FilePair) -> Inspected:
             f"{case.label}: labels must lie in 0..{num_classes - 1}, the classes of {name.name}; "
             f"got {labels.min()}..{labels.max()}"
         )
+    defect = defect_of(probabilities)
+    return Inspected(num_classes, problems if defect is None else [*problems, f"{name}: {defect}"])
+
+
+def defect_of(probabilities: NDArray[np.float32]) -> str | None:
+    """Why ``(K, X, Y, Z)`` numbers are no probabilities, or None if they are."""
     if not np.isfinite(probabilities).all():
-        problems.append(f"{name}: probabilities must be finite; got NaN or infinity")
-    elif probabilities.min() < -RANGE_TOLERANCE:
-        problems.append(f"{name}: probabilities must not be negative; got {probabilities.min():.4g}")
-    else:
-        total = probabilities.sum(axis=0)
-        worst = total.flat[np.abs(total - 1).argmax()]
-        if not abs(worst - 1) < SUM_TOLERANCE:
-            problems.append(f"{name}: probabilities must sum to 1 over the classes; a voxel sums to {worst:.4g}")
-    return Inspected(num_classes, problems)
+        return "probabilities must be finite; got NaN or infinity"
+    if probabilities.min() < -RANGE_TOLERANCE:
+        return f"probabilities must not be negative; got {probabilities.min():.4g}"
+    total = probabilities.sum(axis=0)
+    worst = total.flat[np.abs(total - 1).argmax()]
+    if not abs(worst - 1) < SUM_TOLERANCE:
+        return f"probabilities must sum to 1 over the classes; a voxel sums to {worst:.4g}"
+    return None
 
 
 def _all_classes(path: Path, label: Volume) -> NDArray[np.float32]:
