@@ -72,7 +72,8 @@ _guarded_gradient = once_differentiable(_gradient)
 ARGUMENTS = (
     "Tensor logits, Tensor labels, "
     "Tensor? rho, Tensor? lambda_, Tensor? scales, Tensor? class_weights, Tensor? regions, float[]? rings, bool fit, "
-    "str penalty, float weight, float tolerance, int radius, bool replicate, int? ignore_index"
+    "str penalty, float weight, float tolerance, int radius, bool replicate, int? ignore_index, "
+    "float smoothing, int? near"
 )
 """Of the operators: a batch, then the fields of :class:`Setting`."""
 

@@ -30,7 +30,7 @@ def neighbour(
 def count_patch(
     labels, own, at, extent, strides, ignored, first,
     FIELDS: tl.constexpr, BITS: tl.constexpr, ALL: tl.constexpr,
-    RADIUS_Z: tl.constexpr, RADIUS: tl.constexpr, REPLICATE: tl.constexpr, IGNORE: tl.constexpr,
+    RADIUS_Z: tl.constexpr, RADIUS: tl.constexpr, NEAR: tl.constexpr, REPLICATE: tl.constexpr, IGNORE: tl.constexpr,
 ):  # fmt: skip
     """Count the labels of every pixel's patch, ``FIELDS`` classes from ``first`` on at once.
 
@@ -38,12 +38,14 @@ def count_patch(
     classes there are. ``ALL`` says that every class has a field.
 
     Returns:
-        The packed counts, the number of labels that are not ignored, and how many equal the pixel's ``own``.
+        The packed counts, the number of labels that are not ignored, and whether one of them, no further than ``NEAR``,
+        differs from the pixel's ``own``.
     """
     one = tl.full((1,), 1, tl.int32)
     packed = tl.zeros_like(own)
     known = tl.zeros_like(own)
     same = tl.zeros_like(own)
+    others = tl.zeros_like(own)
     for dz in tl.static_range(-RADIUS_Z, RADIUS_Z + 1):
         for dy in tl.static_range(-RADIUS, RADIUS + 1):
             for dx in tl.static_range(-RADIUS, RADIUS + 1):
@@ -58,10 +60,19 @@ def count_patch(
                 else:
                     known += 1
                 packed += bit
-                same += (label == own).to(tl.int32)
-    if ALL:
-        same = (packed >> ((own * BITS) & 31)) & ((1 << BITS) - 1)
-    return packed, known, same
+                if NEAR == RADIUS:
+                    same += (label == own).to(tl.int32)
+                elif (dz * dz <= NEAR * NEAR) and (dy * dy <= NEAR * NEAR):
+                    if dx * dx <= NEAR * NEAR:
+                        other = label != own
+                        if IGNORE:
+                            other = other & (label != ignored)
+                        others += other.to(tl.int32)
+    if NEAR == RADIUS:
+        if ALL:
+            same = (packed >> ((own * BITS) & 31)) & ((1 << BITS) - 1)
+        others = known - same
+    return packed, known, others != 0
 
 
 @triton.jit

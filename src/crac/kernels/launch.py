@@ -133,7 +133,7 @@ def _plan_loss(
         *_with_depth(of_logits, 2),
         *_with_depth(of_labels, 1),
         *((0, 0, 0, 0, 0) if of_gradient is None else _with_depth(of_gradient, 2)),
-        *(share, share * constants.weight / classes, constants.tolerance),
+        *(share, share * constants.weight / classes, constants.tolerance, constants.smoothing),
         *(constants.rings or (0.0, 0.0, 0.0, 0.0)),
         ignored,
     )
@@ -181,6 +181,7 @@ def _tiles(shape: torch.Size, regions: int, constants: Setting) -> tuple[Grid, d
         "PENALTY": constants.penalty,
         "RADIUS_Z": constants.radius if solid else 0,
         "RADIUS": constants.radius,
+        "NEAR": constants.radius if constants.near is None else constants.near,
         "REPLICATE": constants.replicate,
         "IGNORE": constants.ignore_index is not None,
         "TOLERANT": constants.tolerance > 0,

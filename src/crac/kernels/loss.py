@@ -14,10 +14,10 @@ def fused_loss(
     logits_b, logits_k, logits_z, logits_y, logits_x,
     labels_b, labels_z, labels_y, labels_x,
     gradient_b, gradient_k, gradient_z, gradient_y, gradient_x,
-    fit_weight, penalty_weight, tolerance, ring_0, ring_1, ring_2, ring_3, ignored,
+    fit_weight, penalty_weight, tolerance, smoothing, ring_0, ring_1, ring_2, ring_3, ignored,
     K: tl.constexpr, R: tl.constexpr, FIT: tl.constexpr, PENALTY: tl.constexpr,
-    RADIUS_Z: tl.constexpr, RADIUS: tl.constexpr, REPLICATE: tl.constexpr, IGNORE: tl.constexpr, SOFT: tl.constexpr,
-    TOLERANT: tl.constexpr, SKIP_UNIT: tl.constexpr, FIELDS: tl.constexpr, BITS: tl.constexpr, TOTALS: tl.constexpr,
+    RADIUS_Z: tl.constexpr, RADIUS: tl.constexpr, NEAR: tl.constexpr, REPLICATE: tl.constexpr, IGNORE: tl.constexpr,
+    SOFT: tl.constexpr, TOLERANT: tl.constexpr, SKIP_UNIT: tl.constexpr, FIELDS: tl.constexpr, BITS: tl.constexpr, TOTALS: tl.constexpr,
     BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
 ):  # fmt: skip
     """One tile: its part of the loss into ``partials``, its gradient into ``gradient``; either may be ``None``.
@@ -29,12 +29,16 @@ def fused_loss(
     - ``upstream``: scalar the gradient is multiplied by, ``None`` for 1.
     - ``fit_weight``, ``penalty_weight``: weight of a pixel's cross-entropy, and of a pixel's and class's penalty; where
       there are ``totals``, before division by them.
-    - ``FIT``: whether to compute the cross-entropy; without it no softmax is taken.
+    - ``FIT``: whether to compute the cross-entropy; without it, and without a divergence, no softmax is taken.
+    - ``PENALTY``: of the distance between logit and target; for ``divergence``, the Kullback-Leibler divergence of the
+      softmax from the target, times ``lambda_`` in the row of the pixel's region and the column of its label.
+    - ``smoothing``: probability that the target of a divergence spreads over all classes in region 0.
     - ``SOFT``: the target is the patch's labels weighted by ``ring_0`` .. ``ring_3``, instead of the pixel's own.
     - ``SKIP_UNIT``: ``gradient`` already holds the gradient for ``upstream`` 1: leave it if that is the value.
     """
     # Few classes: their logits stay in registers, their counts in one word. Many: both come in groups.
     ALL: tl.constexpr = FIELDS >= K
+    SOFTMAX: tl.constexpr = FIT or PENALTY == "divergence"
     GROUPS: tl.constexpr = (K + FIELDS - 1) // FIELDS
     LANES: tl.constexpr = BLOCK_Y * BLOCK_X
     SIZE: tl.constexpr = (2 * RADIUS_Z + 1) * (2 * RADIUS + 1) * (2 * RADIUS + 1)
@@ -74,12 +78,12 @@ def fused_loss(
             kept = kept + (logit,)
             top = tl.maximum(top, logit)
             step += logits_k
-        if FIT:
+        if SOFTMAX:
             for index in tl.static_range(K):
                 power = tl.exp(kept[index] - top)
                 powers = powers + (power,)
                 total += power
-    elif FIT:
+    elif SOFTMAX:
         for _ in range(K):
             logit = tl.load(logits + step + offset, mask=live, other=0.0).to(tl.float32)
             higher = tl.maximum(top, logit)
@@ -117,15 +121,16 @@ def fused_loss(
     region = tl.zeros((LANES,), tl.int32)
     packed = region
     scale = 1.0
+    price = 1.0
     if PENALTY != "none":
-        packed, known, same = count_patch(
-            labels, own, at, extent, strides, ignored, 0, FIELDS, BITS, ALL, RADIUS_Z, RADIUS, REPLICATE, IGNORE
+        packed, known, mixed = count_patch(
+            labels, own, at, extent, strides, ignored, 0, FIELDS, BITS, ALL, RADIUS_Z, RADIUS, NEAR, REPLICATE, IGNORE
         )
         if regions is not None:
             pixel = ((b * depth + z) * height + y) * width + x
             region = tl.load(regions + pixel, mask=live, other=0).to(tl.int32)
         elif R > 1:
-            region = (same != known).to(tl.int32)
+            region = mixed.to(tl.int32)
         # As the eager path multiplies, so that a logit on its target is exactly there.
         if IGNORE:
             share = tl.div_rn(tl.full((LANES,), 1.0, tl.float32), tl.maximum(known, 1).to(tl.float32))
@@ -133,13 +138,15 @@ def fused_loss(
             share = 1.0 / SIZE
         if scales is not None:
             scale = pick(scales, region, 0, 1, R)
+        if PENALTY == "divergence":
+            price = tl.load(lambda_ + region * K + own, mask=valid & is_class, other=0.0)
 
     gradient_offset = y * gradient_y + x * gradient_x
     for group in range(GROUPS):
         if PENALTY != "none" and not ALL:
-            packed, _known, _same = count_patch(
+            packed, _known, _mixed = count_patch(
                 labels, own, at, extent, strides, ignored, group * FIELDS,
-                FIELDS, BITS, ALL, RADIUS_Z, RADIUS, REPLICATE, IGNORE,
+                FIELDS, BITS, ALL, RADIUS_Z, RADIUS, NEAR, REPLICATE, IGNORE,
             )  # fmt: skip
         for number in tl.static_range(FIELDS):
             k = tl.full((), number, tl.int32) + group * FIELDS
@@ -150,8 +157,10 @@ def fused_loss(
                 here = live & (tl.full((LANES,), number, tl.int32) + group * FIELDS < K)
                 logit = tl.load(logits + k.to(tl.int64) * logits_k + offset, mask=here, other=0.0).to(tl.float32)
             slope = tl.zeros((LANES,), tl.float32)
+            if SOFTMAX:
+                power = powers[number] if ALL else tl.exp(logit - top)
             if FIT:
-                slope = spread * (powers[number] if ALL else tl.exp(logit - top))
+                slope = spread * power
                 # `where` rather than products: a class that is not the target may hold an infinity.
                 if SOFT:
                     blurred = blur_patch(labels, at, extent, strides, k, rings, RADIUS_Z, RADIUS, REPLICATE)
@@ -163,7 +172,14 @@ def fused_loss(
                 else:
                     chosen = tl.where(own == k, logit - top, chosen)
                     slope -= tl.where(own == k, pull, 0.0)
-            if PENALTY != "none":
+            if PENALTY == "divergence":
+                count = ((packed >> (number * BITS)) & ((1 << BITS) - 1)).to(tl.float32)
+                inside = tl.where(own == k, 1 - smoothing, 0.0) + smoothing / K
+                wanted = tl.where(region == 0, inside, count * share)
+                value = tl.where(wanted > 0, wanted * (tl.log(wanted) - (logit - top)), 0.0)
+                spent += value if ALL else tl.where(here, value, 0.0)
+                slope += penalty_weight * price * (power / total - wanted)
+            elif PENALTY != "none":
                 count = ((packed >> (number * BITS)) & ((1 << BITS) - 1)).to(tl.float32)
                 distance = logit - scale * (count * share)
                 constraint = tl.abs(distance) - tolerance
@@ -185,6 +201,8 @@ def fused_loss(
                 tl.store(gradient + to + gradient_offset, slope, mask=here)
 
     if partials is not None:
+        if PENALTY == "divergence":
+            spent = price * (spent + tl.log(total))
         value = penalty_weight * spent
         if FIT:
             value += fit_weight * (whole * tl.log(total) - (chosen if SOFT else whole * chosen))

@@ -14,7 +14,7 @@ def fused_sums(
     labels_b, labels_z, labels_y, labels_x,
     tolerance, ignored,
     K: tl.constexpr, R: tl.constexpr, PENALTY: tl.constexpr,
-    RADIUS_Z: tl.constexpr, RADIUS: tl.constexpr, REPLICATE: tl.constexpr, IGNORE: tl.constexpr,
+    RADIUS_Z: tl.constexpr, RADIUS: tl.constexpr, NEAR: tl.constexpr, REPLICATE: tl.constexpr, IGNORE: tl.constexpr,
     TOLERANT: tl.constexpr, FIELDS: tl.constexpr, BITS: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
 ):  # fmt: skip
     """One tile's row of ``partials``: ``2 R K`` sums of constraints and derivatives, then ``R`` pixel counts."""
@@ -40,14 +40,14 @@ def fused_sums(
     if IGNORE:
         valid = live & (own != ignored)
 
-    packed, known, same = count_patch(
-        labels, own, at, extent, strides, ignored, 0, FIELDS, BITS, ALL, RADIUS_Z, RADIUS, REPLICATE, IGNORE
+    packed, known, mixed = count_patch(
+        labels, own, at, extent, strides, ignored, 0, FIELDS, BITS, ALL, RADIUS_Z, RADIUS, NEAR, REPLICATE, IGNORE
     )
     if regions is not None:
         pixel = ((b * depth + z) * height + y) * width + x
         region = tl.load(regions + pixel, mask=live, other=0).to(tl.int32)
     else:
-        region = (same != known).to(tl.int32)
+        region = mixed.to(tl.int32)
     scale = pick(scales, region, 0, 1, R)
     share = tl.div_rn(tl.full((BLOCK_Y * BLOCK_X,), 1.0, tl.float32), tl.maximum(known, 1).to(tl.float32))
     for r in tl.static_range(R):
@@ -56,9 +56,9 @@ def fused_sums(
 
     for group in range(GROUPS):
         if not ALL:
-            packed, _known, _same = count_patch(
+            packed, _known, _mixed = count_patch(
                 labels, own, at, extent, strides, ignored, group * FIELDS,
-                FIELDS, BITS, ALL, RADIUS_Z, RADIUS, REPLICATE, IGNORE,
+                FIELDS, BITS, ALL, RADIUS_Z, RADIUS, NEAR, REPLICATE, IGNORE,
             )  # fmt: skip
         for number in tl.static_range(FIELDS):
             k = tl.full((), number, tl.int32) + group * FIELDS

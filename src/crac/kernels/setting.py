@@ -18,13 +18,16 @@ class Setting(NamedTuple):
         rings: Weights of a patch's labels in the target by squared distance from the centre, 0 to 3; ``None`` for
             the pixel's own label.
         fit: Whether the fitting term is part of the loss.
-        penalty: A name of :data:`crac.functional.PENALTIES`, ``"distance"`` for the constraint itself, or ``"none"``:
-            the loss is the fitting term alone.
+        penalty: A name of :data:`crac.functional.PENALTIES`, ``"distance"`` for the constraint itself,
+            ``"divergence"`` for that of the softmax from the target, times ``lambda_``, or ``"none"``: the loss is the
+            fitting term alone.
         weight: Factor of the penalty's mean over pixels and classes.
         tolerance: Distance to the target that is free.
         radius: Radius of the patch.
         replicate: Whether the edge goes on beyond the border, instead of background.
         ignore_index: Label of pixels without one, outside ``0..K-1``.
+        smoothing: Probability that the target of a divergence spreads over all classes inside.
+        near: Radius of the patch that tells inner from outer, if it is not ``radius``.
     """
 
     rho: Tensor | None = None
@@ -40,6 +43,8 @@ class Setting(NamedTuple):
     radius: int = 1
     replicate: bool = True
     ignore_index: int | None = None
+    smoothing: float = 0.0
+    near: int | None = None
 
     @property
     def constants(self) -> "Setting":

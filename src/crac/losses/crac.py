@@ -157,12 +157,28 @@ class CRaCLoss(SegmentationLoss):
     def setting(self, logits: Tensor, labels: Tensor, fit: bool = True, penalty: bool = True) -> kernels.Setting | None:
         """Describe cross-entropy, penalty or both to the kernel, which knows every penalty and any regions."""
         radius = self.patch(labels.ndim - 1) // 2
-        if not kernels.usable(logits, labels, radius, self.ignore_index) or (self.signed and penalty):
+        if not kernels.usable(logits, labels, radius, self.ignore_index):
             return None
         # A module looks for an attribute elsewhere first, which small batches feel.
         own, learned = self._buffers, self._modules["multipliers"]._buffers  # type: ignore[union-attr]
         if not penalty:
             return kernels.Setting(class_weights=own["class_weights"], ignore_index=self.ignore_index)
+        if self.signed:
+            here = self.radii == (1,)
+            return kernels.Setting(
+                rho=learned["rho"],
+                lambda_=learned["lambda_"],
+                class_weights=own["class_weights"],
+                regions=None if here else region_map(labels.long(), self.border, self.radii, self.ignore_index),
+                fit=fit,
+                penalty="divergence",
+                weight=self.num_classes,
+                radius=radius,
+                replicate=self.border == "replicate",
+                ignore_index=self.ignore_index,
+                smoothing=self.smoothing,
+                near=1,
+            )
         mixed = self.radii == (radius,)
         return kernels.Setting(
             rho=learned["rho"],

@@ -137,7 +137,7 @@ def test_each_trainer_takes_a_step_and_validates(build, name: str, configuration
         full, weight = outputs[0], stock.loss.weight_factors[0]
         calibration, labels = trainer.loss.calibration, batch["target"][0].long()
         penalty = calibration(full, labels) - calibration.supervised(full, labels)
-    if name in ("nnUNetTrainerCRaC", "nnUNetTrainerNACL", "nnUNetTrainerMbLS"):
+    if name in ("nnUNetTrainerCRaC", "nnUNetTrainerCRaCSigned", "nnUNetTrainerNACL", "nnUNetTrainerMbLS"):
         torch.testing.assert_close(value, expected + weight * penalty)
     elif name == "nnUNetTrainerCE":
         terms = zip(stock.loss.weight_factors, outputs, batch["target"], strict=True)
@@ -156,9 +156,10 @@ def test_each_trainer_takes_a_step_and_validates(build, name: str, configuration
     with torch.no_grad():
         trainer.on_validation_epoch_end([trainer.validation_step(made_up_batch(trainer)) for _ in range(2)])
     assert trainer.loss.training
-    if name == "nnUNetTrainerCRaC":
+    if name in ("nnUNetTrainerCRaC", "nnUNetTrainerCRaCSigned"):
         assert int(calibration.steps) == 1
-        assert (calibration.lambda_ > 1e-6).all()
+        moved = calibration.lambda_ > 1e-6 if name == "nnUNetTrainerCRaC" else calibration.lambda_[1] != 0.02
+        assert moved.all()
         logged = trainer.logger.get_value("lambda/outer/posterior", step=None)
         assert logged == [calibration.lambda_[1, 2].item()]
 
