@@ -62,12 +62,11 @@ def count_patch(
                 packed += bit
                 if NEAR == RADIUS:
                     same += (label == own).to(tl.int32)
-                elif (dz * dz <= NEAR * NEAR) and (dy * dy <= NEAR * NEAR):
-                    if dx * dx <= NEAR * NEAR:
-                        other = label != own
-                        if IGNORE:
-                            other = other & (label != ignored)
-                        others += other.to(tl.int32)
+                elif (dz * dz <= NEAR * NEAR) & (dy * dy <= NEAR * NEAR) & (dx * dx <= NEAR * NEAR):
+                    other = label != own
+                    if IGNORE:
+                        other = other & (label != ignored)
+                    others += other.to(tl.int32)
     if NEAR == RADIUS:
         if ALL:
             same = (packed >> ((own * BITS) & 31)) & ((1 << BITS) - 1)

@@ -17,8 +17,8 @@ def fused_loss(
     fit_weight, penalty_weight, tolerance, smoothing, ring_0, ring_1, ring_2, ring_3, ignored,
     K: tl.constexpr, R: tl.constexpr, FIT: tl.constexpr, PENALTY: tl.constexpr,
     RADIUS_Z: tl.constexpr, RADIUS: tl.constexpr, NEAR: tl.constexpr, REPLICATE: tl.constexpr, IGNORE: tl.constexpr,
-    SOFT: tl.constexpr, TOLERANT: tl.constexpr, SKIP_UNIT: tl.constexpr, FIELDS: tl.constexpr, BITS: tl.constexpr, TOTALS: tl.constexpr,
-    BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
+    SOFT: tl.constexpr, TOLERANT: tl.constexpr, SKIP_UNIT: tl.constexpr, FIELDS: tl.constexpr, BITS: tl.constexpr,
+    TOTALS: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
 ):  # fmt: skip
     """One tile: its part of the loss into ``partials``, its gradient into ``gradient``; either may be ``None``.
 
