@@ -4,13 +4,14 @@ import torch
 
 import crac
 
-ALL = [*sorted(crac.METHODS), "crac-signed"]
-"""Every method of the registry, and the preset that is another penalty."""
+VARIANTS = {"crac-signed": ("crac", {"preset": "signed"}), "ml1ace-soft": ("ml1ace", {"soft": True})}
+"""Options that make another penalty of a method."""
+ALL = [*sorted(crac.METHODS), *VARIANTS]
 
 
 def build(name, num_classes=3, **options):
-    name, _, preset = name.partition("-")
-    return crac.build_loss(name, num_classes, **({"preset": preset} if preset else {}), **options)
+    name, own = VARIANTS.get(name, (name, {}))
+    return crac.build_loss(name, num_classes, **own, **options)
 
 
 def make(name, num_classes=3, **options):

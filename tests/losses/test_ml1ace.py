@@ -23,3 +23,20 @@ def test_ml1ace_is_the_mean_gap_of_filled_bins():
     torch.testing.assert_close(loss(logits, labels), F.cross_entropy(logits, labels) + torch.stack(errors).mean())
     sure = 60 * F.one_hot(labels, 3).movedim(-1, 1).float()
     assert loss.error(sure.softmax(1), labels).max() < 1e-6
+
+
+def test_soft_bins_share_a_pixel_between_the_two_nearest_centres():
+    logits, labels = batch((2, 6, 7), dtype=torch.float64)
+    loss = crac.build_loss("ml1ace", 3, bins=5, soft=True)
+    probabilities, errors = logits.detach().softmax(1), []
+    for image, target in zip(probabilities, labels, strict=True):
+        for k in range(3):
+            gaps = []
+            for centre in (0.1, 0.3, 0.5, 0.7, 0.9):
+                weight = (1 - (image[k].clamp(0.1, 0.9) - centre).abs() / 0.2).clamp(min=0)
+                if weight.sum() >= 0.01:
+                    gaps.append(((weight * (image[k] - (target == k).double())).sum() / weight.sum()).abs())
+            errors.append(torch.stack(gaps).mean())
+    torch.testing.assert_close(loss.error(probabilities, labels).flatten(), torch.stack(errors))
+    hard = crac.build_loss("ml1ace", 3, bins=5)
+    assert not torch.allclose(loss.error(probabilities, labels), hard.error(probabilities, labels))
