@@ -180,6 +180,35 @@ def test_an_earlier_evaluation_is_replaced_and_nothing_else(folders, capsys):
     assert "holds summary.json" in capsys.readouterr().err
 
 
+def test_binary_tasks_leave_out_what_says_nothing(folders, capsys):
+    """Where all voxels have one label, class-wise errors are the mean probability of the other class, and no more."""
+    rng = np.random.default_rng(0)
+    labels = (ndimage.gaussian_filter(rng.normal(size=(12, 12, 8)), 2) > 0).astype(np.uint8)
+    foreground = np.clip(labels * 0.6 + 0.4 * rng.random(labels.shape), 0, 1).astype(np.float32)
+    write(folders[0] / "a.nii.gz", foreground)
+    write(folders[1] / "a.nii.gz", labels)
+    assert run(folders) == 0
+    shown = capsys.readouterr().out
+    assert "cece [label_foreground]" not in shown
+    assert "ece [label_foreground]" in shown
+    assert "cece [band]" in shown
+    assert (
+        "left out: cece[label_foreground], tace[label_foreground], tace_adaptive[label_foreground]: all vox"
+        in " ".join(shown.split())
+    )
+    summary = json.loads((folders[2] / "summary.json").read_text())
+    assert set(summary["left_out"]) == {f"{name}[label_foreground]" for name in ("cece", "tace", "tace_adaptive")}
+    assert summary["per_volume"]["cece[label_foreground]"]["mean"] is None
+    expected = reference_binary(foreground[labels > 0])
+    assert summary["per_volume"]["ece[label_foreground]"]["mean"] == pytest.approx(expected)
+
+
+def reference_binary(foreground: np.ndarray, bins=15) -> float:
+    confidence, hits = np.maximum(foreground, 1 - foreground).astype(np.float64), foreground > 0.5
+    part = np.digitize(confidence, np.linspace(0, 1, bins + 1)[1:-1], right=True)
+    return sum(abs((confidence - hits)[part == b].sum()) for b in range(bins)) / len(confidence)
+
+
 def test_two_processes_measure_the_same(folders, tmp_path):
     for name in ("a", "b", "c"):
         small_case(folders, name)

@@ -56,11 +56,39 @@ def test_nnunet_archive(scene, reader, tmp_path):
     (folder / "case.pkl").write_bytes(pickle.dumps(properties))
     found = read_only_case(folder, labels)
     np.testing.assert_allclose(found, np.moveaxis(probabilities, 3, 0), atol=1e-3)
-    if reader != "nibabel_turned":  # only the properties say that the array was turned
-        (folder / "case.pkl").unlink()
-        segmentation = probabilities.argmax(-1).astype(np.uint8)
-        nib.Nifti1Image(segmentation, affine).to_filename(folder / "case.nii.gz")
-        np.testing.assert_array_equal(read_only_case(folder, labels), found)
+    (folder / "case.pkl").unlink()
+    segmentation = probabilities.argmax(-1).astype(np.uint8)
+    nib.Nifti1Image(segmentation, affine).to_filename(folder / "case.nii.gz")
+    np.testing.assert_array_equal(read_only_case(folder, labels), found)
+
+
+@pytest.mark.parametrize("codes", ["RAS", "LPS", "PIR"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_cube_without_properties_is_refused_unless_told(tmp_path, codes, turned):
+    """In a cube every orientation fits: only what lies beside the archive, or the user, can tell."""
+    rng = np.random.default_rng(0)
+    labels, folder = tmp_path / "labels", tmp_path / "probabilities"
+    labels.mkdir()
+    folder.mkdir()
+    probabilities = rng.dirichlet(np.ones(3), size=(6, 6, 6)).astype(np.float32)
+    affine = np.linalg.inv(nib.orientations.inv_ornt_aff(nib.orientations.axcodes2ornt(codes), (6, 6, 6)))
+    nib.Nifti1Image(probabilities.argmax(-1).astype(np.uint8), affine).to_filename(labels / "case.nii.gz")
+    stored = apply_orientation(probabilities, io_orientation(affine)) if turned else probabilities
+    np.savez(folder / "case.npz", probabilities=stored.transpose(3, 2, 1, 0))
+    (case,), _ = find_pairs(folder, labels)
+    if codes == "RAS":
+        np.testing.assert_array_equal(load(case).probabilities, np.moveaxis(probabilities, 3, 0))
+        return
+    with pytest.raises(
+        InputError, match=rf"orientation cannot be known: the label lies in {codes}, and only case\.pkl"
+    ):
+        load(case)
+    (case,), _ = find_pairs(folder, labels, "ras" if turned else "stored")
+    np.testing.assert_array_equal(load(case).probabilities, np.moveaxis(probabilities, 3, 0))
+    # nnU-Net's own segmentation tells as well.
+    nib.Nifti1Image(probabilities.argmax(-1).astype(np.uint8), affine).to_filename(folder / "case.nii.gz")
+    (case,), _ = find_pairs(folder, labels)
+    np.testing.assert_array_equal(load(case).probabilities, np.moveaxis(probabilities, 3, 0))
 
 
 def test_turned_array_differs_from_the_files(scene):

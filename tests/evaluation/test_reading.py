@@ -1,13 +1,15 @@
 """Every way of storing probabilities gives the same array on the label's grid."""
 
+import re
+
 import nibabel as nib
 import numpy as np
 import pytest
 from tests.evaluation.stored import read_only_case
 
 from crac.errors import InputError
-from crac.evaluation.pairing import FilePair
-from crac.evaluation.reading import load
+from crac.evaluation.pairing import FilePair, find_pairs
+from crac.evaluation.reading import inspect, load
 
 
 @pytest.mark.parametrize("order", ["last", "first"])
@@ -31,3 +33,21 @@ def test_cube_with_as_many_classes_as_voxels_is_ambiguous(tmp_path):
     nib.Nifti1Image(np.full((3, 3, 3, 3), 1 / 3, np.float32), np.eye(4)).to_filename(tmp_path / "p.nii.gz")
     with pytest.raises(InputError, match="first axis or on the last"):
         load(FilePair("label", tmp_path / "label.nii.gz", (tmp_path / "p.nii.gz",)))
+
+
+@pytest.mark.parametrize("name", ["case", "case_1", "case_probabilities"])
+def test_the_foreground_alone_is_enough_for_a_binary_task(tmp_path, name):
+    labels, folder = tmp_path / "labels", tmp_path / "probabilities"
+    labels.mkdir()
+    folder.mkdir()
+    foreground = np.random.default_rng(0).random((5, 6, 7)).astype(np.float32)
+    nib.Nifti1Image((foreground > 0.5).astype(np.uint8), np.eye(4)).to_filename(labels / "case.nii.gz")
+    path = folder / f"{name}.nii.gz"
+    nib.Nifti1Image(foreground, np.eye(4)).to_filename(path)
+    found = read_only_case(folder, labels)
+    np.testing.assert_allclose(found, np.stack([1 - foreground, foreground]))
+    for wrong, message in ((foreground * 3, r"which lies in 0\.\.1; got"), (foreground > 0.5, "a label map")):
+        nib.Nifti1Image(np.asarray(wrong, dtype=np.float32), np.eye(4)).to_filename(path)
+        (case,), _ = find_pairs(folder, labels)
+        (problem,) = inspect(case).problems
+        assert re.search(message, problem)

@@ -30,6 +30,7 @@ PROBABILITIES holds, for a label file NAME.nii.gz, one of
   NAME.nii.gz                       4-D, the classes on the first axis or the last
   NAME_0.nii.gz NAME_1.nii.gz ...   one file a class
   NAME_probabilities.nii.gz         crac predict's
+  NAME.nii.gz or NAME_1.nii.gz      3-D, binary tasks: the foreground's probability alone
 
 Defects of the files are all listed before anything is measured. OUT then holds per_volume.csv, summary.json and
 plots, in the place of those of an earlier evaluation; a folder with anything else in it is refused. The numbers are
@@ -45,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
     add("--probabilities", type=Path, metavar="DIR", help="folder of class probabilities")
     add("--labels", type=Path, metavar="DIR", help="folder of NIfTI label maps")
+    orientation = "of nnU-Net's .npz whose .pkl is missing: as the image is stored, or turned to RAS by nnU-Net"
+    add("--orientation", choices=("stored", "ras"), help=orientation)
     add("--out", type=Path, metavar="DIR", required=True, help="folder to write")
     add("--class-names", nargs="+", default=[], metavar="NAME", help="background first (default: 0 1 ...)")
     add("--protocol", choices=("paper", "clinical"), help="how to measure (default: RUN paper, else clinical)")
@@ -86,6 +89,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("give either RUN, or both --probabilities and --labels")
     if args.model is not None and args.class_names:
         raise InputError("--class-names goes with --probabilities; RUN knows its classes")
+    if args.model is not None and args.orientation:
+        raise InputError("--orientation goes with --probabilities; RUN knows its own")
     if args.model is None and (args.split or args.data):
         raise InputError("--split and --data go with RUN; --probabilities are measured on every label file")
     check_folder(args.out)
@@ -108,7 +113,8 @@ def _measure_files(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Eva
 
     protocol = Protocol.named(args.protocol or "clinical", args.class_names, **given)
     jobs = (os.cpu_count() or 1) if args.jobs is None else args.jobs
-    evaluation = audit(args.probabilities, args.labels, protocol, jobs=jobs, ray=args.ray, track=track)
+    given = {"orientation": args.orientation, "jobs": jobs, "ray": args.ray, "track": track}
+    evaluation = audit(args.probabilities, args.labels, protocol, **given)
     return evaluation, {"probabilities": str(args.probabilities), "labels": str(args.labels)}
 
 

@@ -12,6 +12,7 @@ from crac.errors import InputError, ProblemsError
 from crac.evaluation.case import Case
 from crac.evaluation.engine import evaluate
 from crac.evaluation.measure import Evaluation
+from crac.evaluation.nnunet import Orientation
 from crac.evaluation.pairing import FilePair, find_pairs
 from crac.evaluation.protocol import Protocol
 from crac.evaluation.reading import inspect, load
@@ -47,6 +48,7 @@ def file_cases(
     labels: Path,
     patient: str | None = None,
     *,
+    orientation: Orientation | None = None,
     jobs: int = 1,
     ray: str | None = None,
     track: Track = silent,
@@ -56,7 +58,7 @@ def file_cases(
     Raises:
         ProblemsError: Every defect of the two folders.
     """
-    pairs, problems = find_pairs(probabilities, labels)
+    pairs, problems = find_pairs(probabilities, labels, orientation)
     with Workers(min(jobs, max(1, len(pairs))), ray) as workers:
         found = list(track(workers.map(inspect, pairs), "checking", len(pairs)))
     problems += [problem for one in found for problem in one.problems]
@@ -72,6 +74,7 @@ def audit(
     labels: Path,
     protocol: Protocol | None = None,
     *,
+    orientation: Orientation | None = None,
     jobs: int = 1,
     ray: str | None = None,
     track: Track = silent,
@@ -83,6 +86,7 @@ def audit(
         labels: Folder of NIfTI label maps; the file names pair them.
         protocol: What to measure; its class names must be as many as the classes. ``clinical`` if not given, with
             numbers for the classes.
+        orientation: Of nnU-Net's ``.npz`` whose ``.pkl`` are missing: ``stored`` as in the images, or ``ras``.
         jobs: Processes; each holds one volume at a time.
         ray: Ray cluster, see :func:`crac.evaluation.evaluate`.
         track: Shows progress.
@@ -90,7 +94,7 @@ def audit(
     Raises:
         ProblemsError: Every defect of the two folders, found before anything is measured.
     """
-    cases, num_classes = file_cases(probabilities, labels, jobs=jobs, ray=ray, track=track)
+    cases, num_classes = file_cases(probabilities, labels, orientation=orientation, jobs=jobs, ray=ray, track=track)
     chosen = _with_classes(protocol or Protocol.named("clinical"), num_classes)
     return evaluate(cases, replace(chosen, grid="native"), jobs=jobs, ray=ray, track=track)
 

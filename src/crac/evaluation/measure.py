@@ -55,6 +55,7 @@ def measure(case: Case, protocol: Protocol) -> Measured:
         else:
             meter.update(probabilities=batch, labels=target, spacing=size)
         row |= _calibration(mask, meter.compute())
+    row |= dict.fromkeys(protocol.left_out(), float("nan"))
     return Measured(row, {mask: meter.state() for mask, meter in meters.items()})
 
 
@@ -123,6 +124,7 @@ class Evaluation:
         """Everything but the rows, as plain data."""
         names = list(self.protocol.class_names)
         return {
+            "left_out": self.protocol.left_out(),
             "settings": asdict(self.protocol),
             "volumes": len(self.rows),
             "patients": len({row["patient"] for row in self.rows}),

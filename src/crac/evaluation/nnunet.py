@@ -8,7 +8,7 @@ import io
 import pickle
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import nibabel as nib
 import numpy as np
@@ -17,6 +17,10 @@ from numpy.typing import NDArray
 
 from crac.data.nifti import Volume, same_grid
 from crac.errors import InputError
+
+Orientation = Literal["stored", "ras"]
+STANDARD = np.array([[0, 1], [1, 1], [2, 1]])
+"""Right, anterior, superior, as nibabel writes orientations."""
 
 PLAIN = {
     ("collections", "OrderedDict"),
@@ -41,16 +45,27 @@ class _PlainUnpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def read_probabilities(path: Path, label: Volume) -> NDArray[np.float32]:
+def read_probabilities(
+    path: Path, label: Volume, segmentation: Volume | None = None, orientation: Orientation | None = None
+) -> NDArray[np.float32]:
     """The probabilities ``(K, X, Y, Z)`` on the grid of a label map.
 
+    Args:
+        path: The ``.npz``; its ``.pkl`` beside it says how nnU-Net's reader has turned the image.
+        label: The label map.
+        segmentation: What nnU-Net made of the probabilities, which tells the same where the ``.pkl`` is missing.
+        orientation: Of the array where neither is there: ``stored`` as in the image, or turned to ``ras``.
+
     Raises:
-        InputError: The file is damaged, or its shape, spacing or position is not the label's.
+        InputError: The file is damaged, its shape, spacing or position is not the label's, or its orientation cannot
+            be known.
     """
     array, properties = read_archive(path)
     found = np.transpose(np.asarray(array, dtype=np.float32), (0, 3, 2, 1))
     if properties is not None:
         found = _to_grid(path, found, properties, label)
+    else:
+        found = _oriented(path, found, label, segmentation, orientation)
     if found.shape[1:] != label.shape:
         hint = "; the axes are not nnU-Net's (z, y, x)" if array.shape[1:] == label.shape else ""
         raise InputError(f"{path}: shape {array.shape[1:]} (z, y, x) does not fit the label's {label.shape}{hint}")
@@ -91,6 +106,37 @@ def _properties(path: Path) -> dict[str, Any] | None:
     return found
 
 
+def _oriented(
+    path: Path,
+    array: NDArray[np.float32],
+    label: Volume,
+    segmentation: Volume | None,
+    orientation: Orientation | None,
+) -> NDArray[np.float32]:
+    """Turn an array without properties to the label's orientation, if it can be known how it was turned away."""
+    own = io_orientation(label.affine)
+    ways = {"stored": array, "ras": _turned(array, ornt_transform(STANDARD, own))}
+    if orientation is not None:
+        return ways[orientation]
+    fitting = [way for way in ways.values() if way.shape[1:] == label.shape]
+    if len(fitting) < 2 or np.array_equal(own, STANDARD):
+        return fitting[0] if fitting else array
+    if segmentation is not None:
+        right = [float((way.argmax(0) == segmentation.array).mean()) for way in fitting]
+        if right[0] != right[1]:
+            return fitting[right.index(max(right))]
+    codes = "".join(nib.aff2axcodes(label.affine))
+    raise InputError(
+        f"{path}: its orientation cannot be known: the label lies in {codes}, and only "
+        f"{path.stem}.pkl, or nnU-Net's segmentation {path.stem}.nii.gz, says whether nnU-Net has turned the image to "
+        "RAS; put one of them beside it, or give --orientation stored or --orientation ras"
+    )
+
+
+def _turned(array: NDArray[np.float32], change: NDArray[np.float64]) -> NDArray[np.float32]:
+    return np.stack([apply_orientation(one, change) for one in array])
+
+
 def _to_grid(path: Path, array: NDArray[np.float32], properties: dict[str, Any], label: Volume) -> NDArray[np.float32]:
     """Turn the array to the label's orientation where it was turned away from it, and check where it lies."""
     affine = _affine(properties)
@@ -103,7 +149,7 @@ def _to_grid(path: Path, array: NDArray[np.float32], properties: dict[str, Any],
     turned = properties.get("nibabel_stuff", {}).get("reoriented_affine")
     if turned is not None:
         change = ornt_transform(io_orientation(np.asarray(turned)), io_orientation(affine))
-        array = np.stack([apply_orientation(one, change) for one in array])
+        array = _turned(array, change)
     difference = same_grid(label, Volume(array, affine, label.header))
     if difference is not None:
         raise InputError(f"{path}: its properties give {difference} as for {label.shape} of the label")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from crac.data.nifti import ENDINGS, stem
 from crac.errors import InputError
+from crac.evaluation.nnunet import Orientation
 
 CLASS_FILE = re.compile(r"(?P<name>.+)[_-](?:class|c|prob|p)?[_-]?(?P<number>\d{1,4})")
 """One file a class: ``NAME_0``, ``NAME_class1``, ``NAME-p02``, ``NAME_0003``."""
@@ -24,16 +25,20 @@ class FilePair:
         label: The label map.
         probabilities: The ``.npz``, the 4-D NIfTI, or one NIfTI a class in the order of the classes.
         segmentation: The label map nnU-Net writes beside its ``.npz``, if it is there.
+        orientation: Of an ``.npz`` whose ``.pkl`` is missing, if it is known.
     """
 
     name: str
     label: Path
     probabilities: tuple[Path, ...]
     segmentation: Path | None = None
+    orientation: Orientation | None = None
 
 
-def find_pairs(probabilities: Path, labels: Path) -> tuple[list[FilePair], list[str]]:
-    """Pair the files of two folders by name.
+def find_pairs(
+    probabilities: Path, labels: Path, orientation: Orientation | None = None
+) -> tuple[list[FilePair], list[str]]:
+    """Pair the files of two folders by name; ``orientation`` is that of ``.npz`` whose ``.pkl`` are missing.
 
     Returns:
         The cases that have both parts, and a sentence for each file that has no partner or too many.
@@ -72,7 +77,9 @@ def find_pairs(probabilities: Path, labels: Path) -> tuple[list[FilePair], list[
         elif kinds > 1:
             problems.append(f"{label} has probabilities in more than one form in {probabilities}; keep one")
         elif name in archives:
-            cases.append(FilePair(name, label, (archives[name],), whole.get(name)))
+            cases.append(FilePair(name, label, (archives[name],), whole.get(name), orientation))
+        elif numbers == [1]:  # a binary task: the foreground alone
+            cases.append(FilePair(name, label, (parts[name][1],)))
         elif numbers and (numbers != list(range(len(numbers))) or len(numbers) < 2):
             problems.append(
                 f"{label} has probabilities for classes {', '.join(map(str, numbers))}; expected a file for each of "

@@ -98,6 +98,13 @@ class Protocol:
         differing = [key for key in changes if getattr(changed, key) != getattr(named, key)]
         return replace(changed, name=f"{name}, but for {', '.join(differing)}") if differing else named
 
+    def left_out(self) -> dict[str, str]:
+        """Return the columns of measures that say nothing here, with the reason."""
+        if len(self.class_names) != 2 or "label_foreground" not in self.masks:
+            return {}
+        reason = "all voxels labelled foreground have the same label, against which no class-wise curve can be drawn"
+        return {f"{name}[label_foreground]": reason for name in ("cece", "tace", "tace_adaptive")}
+
     def meters(self) -> dict[str, CalibrationMeter]:
         """A fresh meter for each mask."""
         classes = len(self.class_names)

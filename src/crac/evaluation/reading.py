@@ -43,13 +43,16 @@ def load(case: FilePair) -> Loaded:
     """
     label = read_label(case.label)
     if case.probabilities[0].suffix == ".npz":
-        if case.segmentation is not None:
-            _same(case.segmentation, label, read_label(case.segmentation))
-        probabilities = nnunet.read_probabilities(case.probabilities[0], label)
+        segmentation = None if case.segmentation is None else read_label(case.segmentation)
+        if case.segmentation is not None and segmentation is not None:
+            _same(case.segmentation, label, segmentation)
+        probabilities = nnunet.read_probabilities(case.probabilities[0], label, segmentation, case.orientation)
     elif len(case.probabilities) > 1:
         probabilities = np.concatenate([_one_class(path, label) for path in case.probabilities])
     else:
         probabilities = _all_classes(case.probabilities[0], label)
+    if len(probabilities) == 1:
+        probabilities = _with_background(case.probabilities[0], probabilities)
     return Loaded(probabilities, label.array, tuple(float(size) for size in voxel_sizes(label.affine)))
 
 
@@ -61,8 +64,6 @@ def inspect(case: FilePair) -> Inspected:
         return Inspected(None, [str(error)])
     name, problems = case.probabilities[0], []
     num_classes = len(probabilities)
-    if num_classes < 2:
-        problems.append(f"{name}: probabilities need at least 2 classes, background included; got {num_classes}")
     if not 0 <= labels.min() <= labels.max() < num_classes:
         problems.append(
             f"{case.label}: labels must lie in 0..{num_classes - 1}, the classes of {name.name}; "
@@ -83,6 +84,18 @@ def defect_of(probabilities: NDArray[np.float32]) -> str | None:
     if not abs(worst - 1) < SUM_TOLERANCE:
         return f"probabilities must sum to 1 over the classes; a voxel sums to {worst:.4g}"
     return None
+
+
+def _with_background(path: Path, foreground: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The probabilities of a binary task, from a file with those of the foreground alone."""
+    low, high = float(foreground.min()), float(foreground.max())
+    if not (low >= -RANGE_TOLERANCE and high <= 1 + RANGE_TOLERANCE):
+        raise InputError(f"{path}: a single map is the foreground's probability, which lies in 0..1; got {low}..{high}")
+    if np.isin(foreground, (0, 1)).all():
+        raise InputError(
+            f"{path}: a single map is the foreground's probability; this one holds 0 and 1 only, a label map"
+        )
+    return np.concatenate([1 - foreground, foreground])
 
 
 def _all_classes(path: Path, label: Volume) -> NDArray[np.float32]:

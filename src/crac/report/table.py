@@ -1,6 +1,7 @@
 """An evaluation as a table on the terminal."""
 
 import math
+from collections.abc import Mapping
 
 from crac.errors import require
 from crac.evaluation.measure import BY_REGION, CALIBRATION, SEGMENTATION, Evaluation
@@ -17,8 +18,10 @@ def table(evaluation: Evaluation) -> list[tuple[str, str, str, str]]:
     lines += [
         (f"{m} {name}", means[f"{m}.{name}"], math.nan) for m in ("dsc", "hd95") for name in protocol.class_names[1:]
     ]
+    left_out = protocol.left_out()
     for mask, result in pooled.items():
-        lines += [(f"{m} [{mask}]", means[f"{m}[{mask}]"], getattr(result, m)) for m in CALIBRATION]
+        shown = [metric for metric in CALIBRATION if f"{metric}[{mask}]" not in left_out]
+        lines += [(f"{m} [{mask}]", means[f"{m}[{mask}]"], getattr(result, m)) for m in shown]
         lines += [
             (f"{m} {region} [{mask}]", means[f"{m}.{region}[{mask}]"], getattr(result.by_region[region], m))
             for region in REGION_NAMES
@@ -49,6 +52,13 @@ def print_table(evaluation: Evaluation) -> None:
         f"{protocol.empty}; gap: confidence - accuracy, above 0 is overconfident",
         markup=False,
     )
+    for reason, columns in by_reason(protocol.left_out()).items():
+        console.print(f"left out: {', '.join(columns)}: {reason}", markup=False)
+
+
+def by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the columns that were left out for each reason."""
+    return {reason: [name for name in left_out if left_out[name] == reason] for reason in left_out.values()}
 
 
 def _number(value: float) -> str:
