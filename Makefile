@@ -5,13 +5,14 @@ BIN    := $(VENV)/bin
 # Two pytest workers with one thread each: torch's own threads would fight over the cores.
 WORKERS ?= 2
 
-.PHONY: help install demo test test-nnunet lint format clean
+.PHONY: help install demo docs docs-serve test test-nnunet lint format clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo     install, then train and audit a small model on generated data (CPU, minutes)"
 	@echo "make test     install, lint, type-check, run every test"
 	@echo "make test-nnunet   the same for the nnU-Net trainers, with nnU-Net itself"
+	@echo "make docs     build the site into site/, which works from the disk; docs-serve shows it while it is written"
 	@echo "make lint     ruff, mypy and the layers (import-linter) only"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove the environment and everything generated"
@@ -47,9 +48,19 @@ $(VENV)-nnunet/.installed: pyproject.toml constraints.txt
 test-nnunet: $(VENV)-nnunet/.installed
 	$(VENV)-nnunet/bin/pytest tests/integrations/nnunet tests/examples/test_examples.py::test_nnunet
 
+# The theme announces its successor on stderr unless told not to; a warning of the build itself is an error.
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: install
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
+docs-serve: export NO_MKDOCS_2_WARNING = 1
+docs-serve: install
+	$(BIN)/mkdocs serve --strict --watch src --watch examples
+
 format: install
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) $(VENV)-nnunet demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VENV)-nnunet demo site build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
