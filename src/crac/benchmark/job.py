@@ -4,7 +4,7 @@ import contextlib
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -139,9 +139,10 @@ def _test(cell: Cell, job: Job, folder: Folder, result: Result, model: Model, st
     temperature = 1.0
     if cell.tempered:
         calibrator = build_calibrator("temperature", store.num_classes).to(model.device)
-        temperature = float(calibrator.fit(validation, mask="all").temperature)
+        temperature = float(calibrator.fit(validation, mask="all", ignore_index=store.ignore_index).temperature)
     cases = RunCases(model, store, split.test, transform=lambda logits: logits / temperature)
     protocol = Protocol.named("paper", store.class_names, regions="slice" if model.card.dims == 2 else "volume")
+    protocol = replace(protocol, ignore_index=store.ignore_index)
     views = Views(store)
     evaluation = evaluate(cases, protocol, seen=views)
     maps = folder.path / "maps" / f"{cell.name}.npz"
@@ -207,7 +208,8 @@ class Views:
 
     def __call__(self, case: Case, row: dict[str, Any]) -> None:
         """Take in one volume."""
-        ordered = case.scores[:, case.labels > 0].sort(0, descending=True).values
+        shown = (case.labels > 0) & (case.labels != self.store.ignore_index)
+        ordered = case.scores[:, shown].sort(0, descending=True).values
         self.winning += _histogram(ordered[:1])
         self.other += _histogram(ordered[1:])
         score = float(row["dsc"])

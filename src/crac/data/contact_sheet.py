@@ -40,7 +40,7 @@ def contact_sheet(store: Store, path: Path, most: int = 24, columns: int = 6, dp
         low, high = np.percentile(slice_, (1, 99.5))
         axis.imshow(slice_, cmap="gray", vmin=low, vmax=max(high, low + 1e-3), aspect=spacing[1] / spacing[2])
         for value in np.unique(outline):
-            if value:
+            if value and value != store.ignore_index:
                 colour = COLOURS[(int(value) - 1) % len(COLOURS)]
                 axis.contour(outline == value, levels=[0.5], colors=colour, linewidths=0.9)
         axis.set_title(f"{name}  [{index}]", color="white", fontsize=6.5, pad=2)

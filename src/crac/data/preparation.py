@@ -18,6 +18,7 @@ from crac.data.recipe import Dims, Intensity, Recipe
 from crac.data.recipes import ACDC, FLARE, MR_INTENSITY, change_recipe, spacing_recipe
 from crac.data.records import FORMAT, Case, Manifest
 from crac.data.sources import SOURCES, Source
+from crac.data.sources.source import IGNORE
 from crac.data.store import Store
 from crac.data.work import FINGERPRINT, RECORDS, Inspection, inspect_case, prepare_case
 from crac.errors import InputError, ProblemsError, one_of
@@ -91,12 +92,15 @@ def _write(
                 class_names=source.class_names,
                 channel_names=source.channel_names,
                 recipe=recipe,
+                ignore_index=IGNORE if IGNORE in source.label_values.values() else None,
                 cases={case.name: case for case in cases},
             )
             store = Store(target, manifest)
             store.split(seed=0).save(target / "split.json")
             contact_sheet(store, target / "contact_sheet.png")
-            write_text(target / "manifest.json", manifest.model_dump_json(indent=1) + "\n")
+            # Where nothing is ignored, 0.1.0 can read the store too.
+            unknown = {"ignore_index"} if manifest.ignore_index is None else None
+            write_text(target / "manifest.json", manifest.model_dump_json(indent=1, exclude=unknown) + "\n")
             _close_target(target)
     except InputError:
         # A full disk is not helped by what we leave on it. An interrupted run, by contrast, can be continued.

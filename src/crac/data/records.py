@@ -79,6 +79,7 @@ class Manifest(Strict):
         class_names: Index = class, 0 the background.
         channel_names: One a channel.
         recipe: How images were prepared, with every constant.
+        ignore_index: Value of labels that count nowhere, if there are any.
         cases: Records of the cases, by name.
     """
 
@@ -89,6 +90,7 @@ class Manifest(Strict):
     class_names: tuple[str, ...] = Field(min_length=2, max_length=255)
     channel_names: tuple[str, ...] = Field(min_length=1)
     recipe: Recipe
+    ignore_index: Literal[255] | None = None
     cases: dict[CaseName, Case] = Field(min_length=1)
 
     @model_validator(mode="after")

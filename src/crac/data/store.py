@@ -37,12 +37,14 @@ class Store:
         num_classes: Number of classes, the background included.
         channels: Number of channels of the images.
         cases: Records of the cases, by name.
+        ignore_index: Value of labels that count nowhere, None if there is none.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path, self.manifest = path, manifest
         self.name, self.class_names, self.cases = manifest.name, manifest.class_names, manifest.cases
         self.num_classes, self.channels = len(manifest.class_names), len(manifest.channel_names)
+        self.ignore_index = manifest.ignore_index
         self._map = functools.lru_cache(maxsize=MOST_OPEN)(self._open_array)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ from crac.data.nifti import Volume, read_image, read_label, same_grid, write
 from crac.data.recipe import Recipe
 from crac.data.records import FILES, IMAGE, LABEL, ORIGINAL_LABEL, Case, FileRecord, Statistics
 from crac.data.sources import RawCase
+from crac.data.sources.source import IGNORE
 from crac.errors import InputError
 from crac.files import replacing, sha256, write_text
 
@@ -65,6 +66,8 @@ def inspect_case(label_values: Mapping[int, int], num_classes: int, channels: in
     values, counts = np.unique(label.array, return_counts=True)
     voxels = [0] * num_classes
     for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+        if label_values.get(value) == IGNORE:
+            continue
         if value in label_values:
             voxels[label_values[value]] += count
         else:
@@ -73,7 +76,7 @@ def inspect_case(label_values: Mapping[int, int], num_classes: int, channels: in
     if problems:
         return Inspection(tuple(problems))
     stacked = np.concatenate([image.array for image in images])
-    foreground = _to_classes(label.array, label_values) > 0
+    foreground = _foreground(_to_classes(label.array, label_values))
     axes = np.argsort(nib.io_orientation(label.affine)[:, 0])
     return Inspection(
         voxels=tuple(voxels),
@@ -96,7 +99,7 @@ def prepare_case(
     prepared, geometry = recipe.apply(np.concatenate([image.array for image in images]), images[0].affine)
     resampled_label = recipe.resample_label(classes, geometry)
     prepared_label = recipe.cut(resampled_label[None])[0]
-    before = int((resampled_label > 0).sum())
+    before = int(_foreground(resampled_label).sum())
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -112,8 +115,8 @@ def prepare_case(
         prepared_shape=recipe.prepared_shape(geometry),
         prepared_spacing=recipe.prepared_spacing(geometry),
         voxels=inspection.voxels,
-        prepared_voxels=tuple(np.bincount(prepared_label.ravel(), minlength=num_classes).tolist()),
-        cropped_away=1 - int((prepared_label > 0).sum()) / before if before else 0.0,
+        prepared_voxels=tuple(np.bincount(prepared_label.ravel(), minlength=num_classes)[:num_classes].tolist()),
+        cropped_away=1 - int(_foreground(prepared_label).sum()) / before if before else 0.0,
         intensity=inspection.intensity,
         files={name: FileRecord(bytes=(folder / name).stat().st_size, sha256=sha256(folder / name)) for name in FILES},
     )
@@ -127,6 +130,10 @@ def _to_classes(label: NDArray[np.int32], label_values: Mapping[int, int]) -> ND
     for value, index in label_values.items():
         lookup[value] = index
     return lookup[label]
+
+
+def _foreground(classes: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    return np.asarray((classes > 0) & (classes != IGNORE))
 
 
 def _range(values: NDArray[np.float32]) -> tuple[float, float]:

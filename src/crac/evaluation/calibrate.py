@@ -1,6 +1,6 @@
 """Calibrate a model on cases it was not trained on, if patients left out show a gain."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,12 +59,13 @@ def of_run(run: Path, model: Model, data: Path | None = None, checkpoint: str = 
         data: Store, if it is no longer where the run found it.
         checkpoint: Which checkpoint of the run the model is.
     """
-    cases = RememberedCases(RunCases.of(run, model, "validation", data))
+    cases = RunCases.of(run, model, "validation", data)
     regions: Regions = "slice" if model.card.dims == 2 else "volume"
     masks = ("band", "label_foreground")
     protocol = Protocol.named("paper", model.card.class_names, regions=regions, masks=masks)
+    protocol = replace(protocol, ignore_index=cases.store.ignore_index)
     about = {"checkpoint_sha256": sha256(run / f"{checkpoint}.safetensors"), "flips": model.flips}
-    return Calibratable(cases, len(model.card.class_names), protocol, model.device, about)
+    return Calibratable(RememberedCases(cases), len(model.card.class_names), protocol, model.device, about)
 
 
 def of_files(
@@ -112,7 +113,8 @@ def calibrate(
     gains = _gains(given, method, folds, track)
     shown = gains[0].shown
     calibrator = given.make(method if shown or force else "identity")
-    calibrator.fit(fit_batches(given.cases, given.cases.names, calibrator), weight="volume")
+    batches, ignored = fit_batches(given.cases, given.cases.names, calibrator), given.protocol.ignore_index
+    calibrator.fit(batches, ignore_index=ignored, weight="volume")
     if not shown:
         taken = "it was fitted all the same" if force else "so probabilities stay as they are"
         note = f"{method}: the interval of {gains[0].measure} shows no gain on patients left out, {taken}"

@@ -101,7 +101,7 @@ def cross_fit(
         held = set(units[fold::folds])
         calibrator = make()
         others = [name for name in cases.names if patients[name] not in held]
-        calibrator.fit(fit_batches(cases, others, calibrator), weight="volume")
+        calibrator.fit(fit_batches(cases, others, calibrator), ignore_index=protocol.ignore_index, weight="volume")
         for name in (name for name in cases.names if patients[name] in held):
             case = cases.load(name)
             before.add(measure(case, protocol))

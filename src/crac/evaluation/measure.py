@@ -62,6 +62,9 @@ def measure(case: Case, protocol: Protocol) -> Measured:
 def _segmentation(predicted: Tensor, labels: Tensor, size: Sequence[float], protocol: Protocol) -> dict[str, float]:
     names = list(protocol.class_names)
     first, second = predicted.cpu().numpy(), labels.cpu().numpy()
+    if protocol.ignore_index is not None:  # as if neither showed anything there
+        known = second != protocol.ignore_index
+        first, second = first * known, second * known
     columns: dict[str, list[float]] = {"dsc": dice(first, second, len(names))[1:].tolist()}
     found = [
         surface_scores(first == k, second == k, size, protocol.tolerance, protocol.hd95, protocol.empty)

@@ -18,11 +18,18 @@ class OnlineScores:
         names: Of the volumes.
         class_names: The background first.
         device: Of the batches.
+        ignore_index: Label of voxels that do not count.
     """
 
-    def __init__(self, names: Sequence[str], class_names: Sequence[str], device: torch.device) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        class_names: Sequence[str],
+        device: torch.device,
+        ignore_index: int | None = None,
+    ) -> None:
         self.class_names = list(class_names)
-        self.meter = CalibrationMeter(len(self.class_names))
+        self.meter = CalibrationMeter(len(self.class_names), ignore_index=ignore_index)
         self._row = {name: row for row, name in enumerate(names)}
         self._overlap = torch.zeros(len(self._row), 2, len(self.class_names), dtype=torch.int64, device=device)
 
@@ -30,7 +37,10 @@ class OnlineScores:
         """Count a batch: logits ``(B, K, *S)``, labels ``(B, *S)``, and the volume each image belongs to."""
         self.meter.update(logits=logits, labels=labels)
         rows = torch.tensor([self._row[name] for name in names], device=self._overlap.device)
-        self._overlap.index_add_(0, rows, _overlap(logits.argmax(1), labels, len(self.class_names)))
+        predicted, ignored = logits.argmax(1), self.meter.ignore_index
+        if ignored is not None:  # as if neither showed anything there
+            predicted = predicted.masked_fill(labels == ignored, 0)
+        self._overlap.index_add_(0, rows, _overlap(predicted, labels, len(self.class_names)))
 
     def compute(self) -> dict[str, float]:
         """The scores of all processes together; every process must call this.

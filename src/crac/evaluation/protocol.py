@@ -49,6 +49,7 @@ class Protocol:
         regions: Where neighbourhoods are taken that tell inside from boundary, and near from far: in the ``"volume"``
             (3-D), or in each ``"slice"``.
         band: Distance to the foreground that the mask ``band`` reaches, in ``unit``.
+        ignore_index: Label of voxels that do not count, if there is one.
     """
 
     class_names: Sequence[str] = ()
@@ -63,6 +64,7 @@ class Protocol:
     grid: Literal["native", "prepared"] = "native"
     regions: Regions = "volume"
     band: float = 5.0
+    ignore_index: int | None = None
 
     def __post_init__(self) -> None:
         names = list(self.class_names)
@@ -108,4 +110,7 @@ class Protocol:
     def meters(self) -> dict[str, CalibrationMeter]:
         """A fresh meter for each mask."""
         classes = len(self.class_names)
-        return {m: CalibrationMeter(classes, self.bins, m, self.threshold, band=self.band) for m in self.masks}
+        return {
+            mask: CalibrationMeter(classes, self.bins, mask, self.threshold, self.ignore_index, self.band)
+            for mask in self.masks
+        }

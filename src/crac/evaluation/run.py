@@ -1,6 +1,7 @@
 """Cases from a run: what its model says about the volumes of its own split."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -121,4 +122,5 @@ def evaluate_run(
     changes.setdefault("regions", "slice" if model.card.dims == 2 else "volume")
     chosen = Protocol.named(protocol, model.card.class_names, **changes)
     cases = RunCases.of(run, model, split, data, chosen.grid)
+    chosen = replace(chosen, ignore_index=cases.store.ignore_index)
     return evaluate(cases, chosen, jobs=jobs, ray=ray, track=track)

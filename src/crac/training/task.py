@@ -128,7 +128,9 @@ def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split
     layout = memory_format(config, card.dims, device)
     torch.manual_seed(config.seed)
     network = card.build().to(device).to(memory_format=layout)  # type: ignore[call-overload]
-    loss = build_loss(config.method, store.num_classes, **config.method_options).to(device)
+    loss = build_loss(
+        config.method, store.num_classes, **{"ignore_index": store.ignore_index, **config.method_options}
+    ).to(device)
     on_gpu = device.type == "cuda"
     rate = torch.tensor(config.learning_rate, device=device) if config.cuda_graph else config.learning_rate
     optimizer = torch.optim.Adam(network.parameters(), rate, fused=on_gpu, capturable=config.cuda_graph)
@@ -155,5 +157,7 @@ def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split
         validation = Batches(store, split.validation, size * 4 if on_gpu else size, shuffle=False, **place)
     else:
         validation = Volumes(store, split.validation, device, **share)
-    observe = partial(validate, fabric, whole, loss, validation, split.validation, store.class_names)
+    observe = partial(
+        validate, fabric, whole, loss, validation, split.validation, store.class_names, store.ignore_index
+    )
     return Task(step, batches, layout, observe, run, card, config), state

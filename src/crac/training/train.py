@@ -60,7 +60,7 @@ def train(config: TrainConfig, out: str | Path) -> Result:
     config = config.model_copy(update={"data": config.data.absolute()})  # a run may be resumed from anywhere
     store, split = _data(config)
     # What only the store or this machine can prove wrong is found before anything is written.
-    build_loss(config.method, store.num_classes, **config.method_options)
+    build_loss(config.method, store.num_classes, **{"ignore_index": store.ignore_index, **config.method_options})
     model_card(config, store)
     for logger in ["tensorboard"] * config.pictures + ["mlflow"] * config.mlflow:
         require(logger)

@@ -41,6 +41,7 @@ def validate(
     batches: Iterable[Batch],
     cases: Sequence[str],
     class_names: Sequence[str],
+    ignore_index: int | None = None,
 ) -> dict[str, float]:
     """Let the loss observe the validation set, and score it.
 
@@ -51,11 +52,12 @@ def validate(
         batches: Every validation image once, over all processes together.
         cases: Names of the volumes.
         class_names: The background first.
+        ignore_index: Label of voxels that do not count.
 
     Returns:
         ``validation_loss``, and the scores of :class:`~crac.evaluation.online.OnlineScores`.
     """
-    scores = OnlineScores(cases, class_names, fabric.device)
+    scores = OnlineScores(cases, class_names, fabric.device, ignore_index)
     total = torch.zeros(2, dtype=torch.float64, device=fabric.device)
     for batch in batches:
         logits = network(batch.images)

@@ -74,7 +74,8 @@ def test_decathlon(tmp_path: Path) -> None:
     [
         ({"labels": {"background": 0, "whole": [1, 2], "core": 2}}, "whole are regions"),
         ({"labels": {"background": 0, "organ": 2}}, "without gaps"),
-        ({"labels": {"background": 0, "organ": 1, "ignore": 2}}, "'ignore' label is not accepted"),
+        ({"labels": {"background": 0, "ignore": 1, "organ": 2}}, "'ignore' must have the highest number"),
+        ({"labels": {"background": 0, "ignore": 1}}, "'ignore' must have the highest number, after two classes"),
         ({"labels": []}, "labels must map"),
         ({"labels": {"background": 0}}, "without gaps"),
         ({"channel_names": {}}, "channel_names"),

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from crac.data.nifti import ENDINGS, stem
-from crac.data.sources.source import RawCase, Source, case_name, check_folder, volumes, wrong_layout
+from crac.data.sources.source import IGNORE, RawCase, Source, case_name, check_folder, volumes, wrong_layout
 from crac.errors import InputError
 from crac.files import read_json
 
@@ -23,7 +23,7 @@ def read_nnunet(folder: Path) -> Source:
         raise InputError(f"{path}: channel_names (or modality) must map channel numbers to names; got {channels!r}")
     if content.get("file_ending", ".nii.gz") not in ENDINGS:
         raise InputError(f"{path}: file_ending must be one of {', '.join(ENDINGS)}; got {content['file_ending']!r}")
-    classes = _classes(path, content.get("labels"))
+    classes, ignored = _classes(path, content.get("labels"))
     if isinstance(content.get("training"), list):
         cases, problems = _listed(folder, content["training"])
     else:
@@ -33,7 +33,7 @@ def read_nnunet(folder: Path) -> Source:
         folder=folder,
         class_names=tuple(classes),
         channel_names=tuple(str(channels[key]) for key in sorted(channels, key=int)),
-        label_values={index: index for index in range(len(classes))},
+        label_values={index: index for index in range(len(classes))} | ignored,
         cases=tuple(cases),
         problems=tuple(problems),
     )
@@ -80,8 +80,8 @@ def _listed(folder: Path, training: list[Any]) -> tuple[list[RawCase], list[str]
     return cases, problems
 
 
-def _classes(path: Path, labels: object) -> list[str]:
-    """Class names by index, from name -> value (nnU-Net) or value -> name (Decathlon)."""
+def _classes(path: Path, labels: object) -> tuple[list[str], dict[int, int]]:
+    """Class names by index, from name -> value (nnU-Net) or value -> name (Decathlon), and what is to be ignored."""
     if not isinstance(labels, dict) or not labels:
         raise InputError(f"{path}: labels must map class names to numbers; got {labels!r}")
     if all(isinstance(value, str) for value in labels.values()) and all(key.isdigit() for key in labels):
@@ -91,6 +91,9 @@ def _classes(path: Path, labels: object) -> list[str]:
         raise InputError(f"{path}: labels must be single numbers; {', '.join(regions)} are regions, which overlap")
     if sorted(labels.values(), key=str) != sorted(range(len(labels)), key=str) or len(labels) < 2:
         raise InputError(f"{path}: labels must be numbered 0, 1, 2, … without gaps; got {labels!r}")
-    if "ignore" in labels:
-        raise InputError(f"{path}: an 'ignore' label is not accepted; every voxel must have a class")
-    return sorted(labels, key=lambda name: int(labels[name]))
+    names = sorted(labels, key=lambda name: int(labels[name]))
+    if "ignore" not in names:
+        return names, {}
+    if names[-1] != "ignore" or len(names) < 3:
+        raise InputError(f"{path}: the label 'ignore' must have the highest number, after two classes; got {labels!r}")
+    return names[:-1], {int(labels["ignore"]): IGNORE}

@@ -10,6 +10,8 @@ from crac.errors import InputError
 
 PHANTOM_NOTE = "PHANTOM.txt"
 """File that marks a folder of made-up patients, so that they are never reported as real ones."""
+IGNORE = 255
+"""Class index of voxels that nobody has labelled; they count neither in training nor in any measure."""
 CASE_NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
 
 
@@ -41,7 +43,7 @@ class Source:
         folder: The folder that was read.
         class_names: Index = class, 0 the background.
         channel_names: One a channel; ``CT`` is treated as such.
-        label_values: Value in the files -> class index.
+        label_values: Value in the files -> class index, or :data:`IGNORE`.
         cases: Every complete case.
         problems: One sentence for each defect of the layout.
     """
