@@ -25,11 +25,12 @@ from crac.losses import (
 from crac.metrics import CalibrationMeter, dice, friedman_rank, hd95
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from crac.calibration import CALIBRATORS, build_calibrator, load_calibrator
     from crac.guarantees import Case, Guarantees, Margin, Referral, RiskControl, VolumeInterval, load_guarantees
-    from crac.models.model import Model
+    from crac.models.predictor import Predictor
 
 __all__ = [
     "CALIBRATORS",
@@ -87,13 +88,17 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'crac' has no attribute {name!r}")
 
 
-def load(run: str | Path, device: str = "auto") -> Model:
+def load(
+    run: str | Path | Sequence[str | Path], device: str = "auto", *, mirror: bool = False, calibrated: bool = True
+) -> Predictor:
     """Load the best model of a run, ready to predict; needs the ``train`` extra.
 
     Args:
-        run: Folder of a run, or a checkpoint file of one.
+        run: Folder of a run, or a checkpoint file of one; several of them, or a folder of folds, are an ensemble.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``, ...
+        mirror: Average the probabilities over mirrored versions of each image.
+        calibrated: Use what ``crac calibrate`` has found, where it has.
     """
-    from crac.models.model import Model
+    from crac.models.ensemble import load
 
-    return Model.load(run, device)
+    return load(run, device, mirror=mirror, calibrated=calibrated)

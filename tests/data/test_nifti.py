@@ -1,6 +1,7 @@
 """Files of every make read back right; broken ones say so in one sentence."""
 
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import nibabel as nib
@@ -9,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crac.data.nifti import read_image, read_label, same_grid, write
+from crac.data import nifti
+from crac.data.nifti import image_volume, read_image, read_label, same_grid, write, write_channels
 from crac.errors import InputError
 
 AXES = [(first, second, third) for first in "RL" for second in "AP" for third in "SI"]
@@ -190,17 +192,16 @@ def test_same_grid_names_the_difference(tmp_path: Path) -> None:
     assert "5 mm elsewhere" in str(same_grid(first, volume((4, 5, 6), np.diag([1.0, 1, 3, 1]))))
 
 
-def test_an_interrupted_write_leaves_nothing(tmp_path: Path, sound: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_write_leaves_nothing(tmp_path: Path, sound: bytes) -> None:
     (tmp_path / "sound.nii").write_bytes(sound)
     volume = read_image(tmp_path / "sound.nii")
 
-    def interrupted(image: nib.Nifti1Image, path: Path) -> None:
-        path.write_bytes(b"half")
+    def interrupted() -> Iterator[np.ndarray]:
+        yield volume.array[0]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(nib.Nifti1Image, "to_filename", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        write(tmp_path / "out.nii.gz", volume.array[0], volume)
+        write_channels(tmp_path / "out.nii.gz", interrupted(), (*volume.shape, 2), np.float32, volume)
     assert [path.name for path in tmp_path.iterdir()] == ["sound.nii"]
 
 
@@ -211,3 +212,37 @@ def test_writing_fails_whole(tmp_path: Path, sound: bytes) -> None:
     with pytest.raises(InputError, match="cannot be written"):
         write(tmp_path / "taken.nii.gz", volume.array[0], volume)
     assert {path.name for path in tmp_path.iterdir()} == {"sound.nii", "taken.nii.gz"}
+
+
+@pytest.mark.parametrize("kind", [nib.Nifti1Image, nib.Nifti2Image])
+@pytest.mark.parametrize("shape", [(5, 6, 7), (5, 6), (5, 6, 7, 3)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_files_are_to_the_byte_those_nibabel_writes(
+    kind: type[nib.Nifti1Image], shape: tuple[int, ...], dtype: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nifti, "PART", 17)  # in several parts
+    generator = np.random.default_rng(0)
+    image = kind(generator.random((5, 6, 7), dtype=np.float32), np.diag([-1.0, 2, 3, 1]))
+    image.header.set_xyzt_units("mm", "sec")
+    image.header["cal_max"] = 3
+    nib.save(image, tmp_path / "in.nii.gz")
+    like, array = read_image(tmp_path / "in.nii.gz"), (9 * generator.random(shape)).astype(dtype)
+    write(tmp_path / "ours.nii.gz", array, like)
+    header = like.header.copy()
+    header.set_data_dtype(dtype)
+    header["cal_max"] = 0
+    kind(array, like.affine, header).to_filename(tmp_path / "nibabel.nii.gz")
+    assert (tmp_path / "ours.nii.gz").read_bytes() == (tmp_path / "nibabel.nii.gz").read_bytes()
+
+
+def test_an_image_of_nibabel_is_read_as_its_file(tmp_path: Path) -> None:
+    image = nib.Nifti1Image(np.arange(24, dtype=np.int16).reshape(2, 3, 4), np.diag([-1.0, 2, 3, 1]))
+    image.to_filename(tmp_path / "image.nii.gz")
+    from_file = read_image(tmp_path / "image.nii.gz")
+    for other in (image, nib.MGHImage.from_image(image)):
+        volume = image_volume(other, "image")
+        np.testing.assert_array_equal(volume.array, from_file.array)
+        np.testing.assert_allclose(volume.affine, from_file.affine)
+        write(tmp_path / "again.nii.gz", volume.array[0], volume)
+    with pytest.raises(InputError, match="mine: voxels must be integers or floats"):
+        image_volume(nib.Nifti1Image(np.zeros((2, 2, 2), np.complex64), np.eye(4)), "mine")

@@ -91,7 +91,7 @@ def test_all_methods_are_compared_and_nothing_is_written(run: Path, capsys: pyte
 def test_a_calibrator_of_something_else_is_refused(calibrated: tuple[Path, dict[str, Any]]) -> None:
     copy, _ = calibrated
     with pytest.raises(InputError, match=r"was fitted without mirrored versions .* or choose --no-calibration"):
-        Model.load(copy, "cpu", flips=True)
+        Model.load(copy, "cpu", mirror=True)
     with pytest.raises(InputError, match=r"was fitted on other weights than last\.safetensors holds"):
         Model.load(copy, "cpu", checkpoint="last")
     content = json.loads((copy / CALIBRATION).read_text())

@@ -25,7 +25,7 @@ def test_maps_overlay_their_input_in_simpleitk(name: str, dims: int, tmp_path: P
     write_blobs(tmp_path / "case.nii.gz")
     patch = (8, 16, 16) if dims == 3 else None
     model = threshold_model(RECIPES[name], dims, patch)
-    written = predict_images(model, find_images([tmp_path / "case.nii.gz"], 1), tmp_path / "out")
+    written = predict_images(model, find_images([tmp_path / "case.nii.gz"], 1), tmp_path / "out").written
     kinds = ("label", "confidence", "entropy", "probabilities")
     assert {path.name for path in written} == {f"case_{kind}.nii.gz" for kind in kinds}
     image = sitk.ReadImage(str(tmp_path / "case.nii.gz"))
@@ -78,9 +78,15 @@ def test_channels_are_paired_and_every_defect_is_listed(tmp_path: Path) -> None:
     assert not rest
     assert [path.name for path in image.files] == ["a_0000.nii.gz", "a_0001.nii.gz"]
     recipe = Recipe(name="two", orientation="stored", intensity=(UNIT, UNIT))
-    assert len(predict_images(threshold_model(recipe), [image], tmp_path / "out")) == 4
-    single = find_images([tmp_path], 1)  # a number other than _0000 is no channel of a one-channel model
-    assert [image.name for image in single] == ["a", "a_0001", "b", "c_0007"]
+    assert len(predict_images(threshold_model(recipe), [image], tmp_path / "out").written) == 4
+    with pytest.raises(
+        ProblemsError, match="a must have the channel _0000 alone, as the model has 1; found _0000, _0001"
+    ):
+        find_images([tmp_path], 1)
+    with pytest.raises(ProblemsError, match=r"a must have the channels _0000 to _0002, .* found _0000, _0001"):
+        find_images([tmp_path / "a_0000.nii.gz", tmp_path / "a_0001.nii.gz"], 3)
+    single = find_images([tmp_path / f"{name}.nii.gz" for name in ("a_0001", "b_0000", "c_0007")], 1)
+    assert [image.name for image in single] == ["a_0001", "b", "c_0007"]  # a number without a _0000 is part of a name
 
     (tmp_path / "notes.txt").touch()
     (tmp_path / "empty").mkdir()
@@ -103,7 +109,7 @@ def test_a_broken_image_does_not_stop_the_others(tmp_path: Path) -> None:
     with pytest.raises(ProblemsError, match="2 of 3 images were segmented") as caught:
         predict_images(threshold_model(RECIPES["stored"]), images, tmp_path / "out")
     assert "b.nii.gz" in caught.value.problems[0]
-    assert len(list((tmp_path / "out").iterdir())) == 8
+    assert len(list((tmp_path / "out").glob("*.nii.gz"))) == 8
     with pytest.raises(ProblemsError, match="0 of 1 images were segmented"):
         predict_images(threshold_model(RECIPES["stored"]), images[1:2], tmp_path / "none")
     assert not (tmp_path / "none").exists()
@@ -116,7 +122,7 @@ def test_one_volume_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.M
     for name in ("a", "b", "c"):
         write_blobs(tmp_path / "in" / f"{name}.nii.gz", (8, 8, 4))
     alive: list[weakref.ref[Any]] = []
-    read, restore = predict.read_image, Model.restore
+    read, prepare, pieces = predict.read_image, Model.prepare, Model.pieces
 
     def watched_read(path: Path) -> Any:
         assert not any(reference() is not None for reference in alive)
@@ -124,13 +130,23 @@ def test_one_volume_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.M
         alive.append(weakref.ref(volume))
         return volume
 
-    def watched_restore(*arguments: Any) -> np.ndarray:
-        probabilities = restore(*arguments)
-        alive.append(weakref.ref(probabilities))
-        return probabilities
+    def watched_prepare(*arguments: Any) -> Any:
+        prepared, geometry = prepare(*arguments)
+        alive.append(weakref.ref(prepared))
+        return prepared, geometry
+
+    def watched_pieces(*arguments: Any) -> Any:
+        assert alive[-2]() is None  # the image as it was read is not kept while the network works
+        given: list[weakref.ref[Any]] = []
+        for piece in pieces(*arguments):
+            assert all(before() is None for before in given[:-1])  # nor any plane but the last
+            given.append(weakref.ref(piece.prediction))
+            yield piece
+            del piece
 
     monkeypatch.setattr(predict, "read_image", watched_read)
-    monkeypatch.setattr(Model, "restore", watched_restore)
+    monkeypatch.setattr(Model, "prepare", watched_prepare)
+    monkeypatch.setattr(Model, "pieces", watched_pieces)
     predict_images(threshold_model(RECIPES["stored"]), find_images([tmp_path / "in"], 1), tmp_path / "out")
     assert len(alive) == 6
 
@@ -146,7 +162,7 @@ def test_a_single_slice_stays_a_single_slice(tmp_path: Path) -> None:
 def test_load_and_command_line_agree(run: Path, store: Store, tmp_path: Path) -> None:
     raw = sorted((store.path.parent / "raw" / "TrainingImg").glob("*.nii.gz"))[:2]
     assert main(["predict", str(run), *map(str, raw), "--out", str(tmp_path / "out"), "--device", "cpu"]) == 0
-    assert len(list((tmp_path / "out").iterdir())) == 8
+    assert len(list((tmp_path / "out").glob("*.nii.gz"))) == 8
     model = crac.load(run)
     labels, probabilities = model.predict(raw[0])
     name = raw[0].name.removesuffix("_0000.nii.gz")

@@ -1,6 +1,6 @@
 """Calibrators on single volumes, which come without a batch axis, may be stacks of slices, and may be large."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -52,3 +52,22 @@ def _planes(batch: Tensor) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...
     for first in range(0, size, step):
         part = slice(first, first + step)
         yield ((part,), (part,)) if axis == 0 else ((every, every, part), (every, part))
+
+
+def calibrate_slabs(calibrator: Calibrator, slabs: Iterable[Tensor]) -> Iterator[Tensor]:
+    """Yield what :func:`calibrate_volume` returns in pieces, from logits ``(K, d, H, W)`` that come in pieces.
+
+    The region of a voxel depends on its neighbours: as many planes as the calibrator looks around are kept back.
+    """
+    reach = max(calibrator.radii) if calibrator.by_region and calibrator.regions == "volume" else 0
+    held: Tensor | None = None
+    done = 0  # planes of `held` that were given out and stay for their neighbours
+    for slab in slabs:
+        held = slab if held is None else torch.cat([held, slab], 1)
+        ready = held.shape[1] - reach
+        if ready > done:
+            yield calibrate_volume(calibrator, held)[:, done:ready]
+            start = max(ready - reach, 0)
+            held, done = held[:, start:].clone(), ready - start
+    if held is not None and held.shape[1] > done:
+        yield calibrate_volume(calibrator, held)[:, done:]

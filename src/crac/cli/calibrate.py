@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --probabilities: part of a file's name that says whose it is, as in 'patient[0-9]+' "
         "(default: each volume is of another patient)",
     )
-    add("--tta", action="store_true", help="for prediction with --tta: mirrored versions averaged")
+    add("--mirror", action="store_true", help="for prediction with --mirror")
     add("--data", type=Path, metavar="STORE", help="RUN's data, if it has moved")
     add_model_options(parser, calibration=False)
 
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
             )
         if args.out or args.regions or args.patient:
             raise InputError("--out, --regions and --patient go with --probabilities; RUN keeps its own calibrator")
-        model = Model.load(args.model, args.device, args.checkpoint, args.batch_size, args.tta, calibrated=False)
+        model = Model.load(args.model, args.device, args.checkpoint, args.batch_size, args.mirror, calibrated=False)
         given = of_run(args.model, model, args.data, args.checkpoint)
         use = "crac predict and crac evaluate use it, --no-calibration shows the network as it is"
         return fit(args, given, args.model / CALIBRATION, use)
@@ -89,8 +89,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--out must name the file to write, e.g. --out calibration.json")
     if args.out is not None and (args.out.is_dir() or not args.out.parent.is_dir()):
         raise InputError(f"--out must be a file in a folder that exists; got {args.out}")
-    if args.tta or args.data:
-        raise InputError("--tta and --data go with RUN; --probabilities are taken as they are")
+    if args.mirror or args.data:
+        raise InputError("--mirror and --data go with RUN; --probabilities are taken as they are")
     given = of_files(
         args.probabilities, args.labels, args.regions or "volume", args.patient, jobs=os.cpu_count() or 1, track=track
     )

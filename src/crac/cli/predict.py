@@ -2,30 +2,62 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 NAME = "predict"
 HELP = "segment new images, with maps of how sure the model is"
 EXAMPLE = """examples:
   crac predict runs/crac patient101_frame01.nii.gz --out maps
-  crac predict runs/crac imagesTs --out maps --tta
+  crac predict runs/crac imagesTs --out maps --mirror
+  crac predict runs/seed0 runs/seed1 imagesTs --out maps    the mean of two runs
+  crac predict runs/folds imagesTs --out maps               the mean of runs/folds/fold_0, fold_1, ...
+  crac predict runs/crac ct.nii.gz --out maps --maps label probabilities --dtype uint8
 
+RUN is the folder of a run, a checkpoint file, or a folder of folds; several are an ensemble, runs before images.
 INPUT is a NIfTI file, or a folder of them; NAME_0000.nii.gz, NAME_0001.nii.gz, ... are the channels of one image.
 For each image NAME, OUT holds, on the image's own grid:
   NAME_label.nii.gz          most probable class
-  NAME_probabilities.nii.gz  probability of every class, along the fourth axis
   NAME_confidence.nii.gz     probability of the most probable class
-  NAME_entropy.nii.gz        uncertainty, 0 (sure) to 1 (no idea)"""
+  NAME_entropy.nii.gz        uncertainty, 0 (sure) to 1 (no idea)
+  NAME_probabilities.nii.gz  probability of every class, along the fourth axis
+Images whose maps are there already are left alone: a prediction that was interrupted goes on."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
-    parser.add_argument("model", type=Path, metavar="RUN", help="folder of a run, or a checkpoint file")
-    parser.add_argument("input", type=Path, nargs="+", metavar="INPUT", help="NIfTI file or folder")
+    parser.add_argument("model", type=Path, metavar="RUN", help="folder of a run or of folds, or a checkpoint file")
+    parser.add_argument(
+        "input", type=Path, nargs="+", metavar="INPUT", help="further runs, then NIfTI files or folders"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to")
-    parser.add_argument("--tta", action="store_true", help="average over mirrored versions of each image")
+    add_mirror(parser)
+    parser.add_argument(
+        "--maps",
+        nargs="+",
+        default=["label", "confidence", "entropy", "probabilities"],
+        choices=("label", "confidence", "entropy", "probabilities"),
+        help="which maps to write (default: all)",
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "float16", "uint8"),
+        default="float32",
+        help="precision of probabilities, confidence and entropy; uint8 has steps of 1/255 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--largest-component", action="store_true", help="keep only the largest connected part of each class's label"
+    )
+    parser.add_argument("--force", action="store_true", help="segment images again whose maps are there already")
     add_model_options(parser)
-    parser.add_argument("--json", action="store_true", help="print the files written as JSON")
+    parser.add_argument("--json", action="store_true", help="print the images' maps as JSON")
+
+
+def add_mirror(parser: argparse.ArgumentParser) -> None:
+    """Average over mirrored versions of the images; in 0.1.0 the option was called --tta, which still works."""
+    parser.add_argument(
+        "--mirror", "--tta", action="store_true", help="average over mirrored versions of each image (once --tta)"
+    )
 
 
 def add_model_options(parser: argparse.ArgumentParser, calibration: bool = True) -> None:
@@ -41,15 +73,24 @@ def add_model_options(parser: argparse.ArgumentParser, calibration: bool = True)
 
 def run(args: argparse.Namespace) -> int:
     """Predict every image."""
-    from crac.models.model import Model
+    from crac.models.ensemble import load, split_runs
+    from crac.models.maps import Map
     from crac.models.predict import find_images, predict_images
     from crac.progress import track
 
-    model = Model.load(args.model, args.device, args.checkpoint, args.batch_size, args.tta, not args.no_calibration)
-    images = find_images(args.input, len(model.card.channel_names))
-    written = predict_images(model, images, args.out, track)
+    runs, inputs = split_runs([args.model, *args.input])
+    model = load(runs, args.device, args.checkpoint, args.batch_size, args.mirror, not args.no_calibration)
+    images = find_images(inputs, len(model.card.channel_names))
+    outputs = [Map(name, args.dtype, args.largest_component) for name in dict.fromkeys(args.maps)]
+    found = predict_images(model, images, args.out, track, outputs, args.force)
+    before = len(found.finished) // len(outputs)
+    said = f"{_images(len(images) - before)} segmented"
+    said += f", {_images(before)} finished before (--force segments them again)" if before else ""
+    print(f"{said}: {args.out}", file=sys.stderr if args.json else sys.stdout)
     if args.json:
-        print(json.dumps([str(path) for path in written], indent=2))
-    else:
-        print(f"{len(images)} image{'s' * (len(images) > 1)} segmented: {args.out}")
+        print(json.dumps([str(path) for path in [*found.finished, *found.written]], indent=2))
     return 0
+
+
+def _images(number: int) -> str:
+    return f"{number} image{'s' * (number != 1)}"

@@ -1,5 +1,6 @@
 """NIfTI in and out: every defect of a file is one ``InputError`` sentence that names it."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 from nibabel.affines import voxel_sizes
-from numpy.typing import NDArray
+from nibabel.openers import ImageOpener
+from nibabel.spatialimages import SpatialImage
+from numpy.typing import DTypeLike, NDArray
 
 from crac.errors import InputError
 from crac.files import replacing
@@ -15,6 +18,8 @@ from crac.files import replacing
 ENDINGS = (".nii.gz", ".nii")
 GZIP_LIMIT = 1100
 """Deflate cannot shrink data by more than a factor of about 1,030."""
+PART = 2**24
+"""Voxels that are written at a time."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +50,16 @@ def stem(path: Path) -> str:
 
 def read_image(path: str | Path) -> Volume:
     """Read an image; a fourth axis holds channels, a 2-D image is one slice."""
-    path = Path(path)
-    array, affine, header = _load(path)
-    with np.errstate(all="ignore"):  # what does not fit into float32 is found below
-        array = array.astype(np.float32)
-    broken = array.size - int(np.isfinite(array).sum())
-    if broken:
-        raise InputError(f"{path}: {broken} of {array.size} voxels are NaN or infinite; every voxel must be finite")
-    return Volume(np.moveaxis(array, 3, 0), affine, header)
+    return _as_image(*_load(Path(path)), str(path))
+
+
+def image_volume(image: SpatialImage, name: str) -> Volume:
+    """The volume of a nibabel image; ``name`` is what its errors call it."""
+    _check_header(name, image)
+    with np.errstate(all="ignore"):
+        array = np.asanyarray(image.dataobj)
+    header = image.header if isinstance(image, nib.Nifti1Pair) else nib.Nifti1Image.from_image(image).header
+    return _as_image(array.reshape((*array.shape, 1, 1)[:4]), np.asarray(image.affine, dtype=np.float64), header, name)
 
 
 def read_label(path: str | Path) -> Volume:
@@ -89,15 +96,53 @@ def same_grid(first: Volume, second: Volume) -> str | None:
 
 def write(path: str | Path, array: NDArray[Any], like: Volume) -> None:
     """Write ``(X, Y, Z)`` or ``(X, Y, Z, C)`` with the geometry of ``like``, whole or not at all."""
+    channels = [array] if array.ndim < 4 else list(np.moveaxis(array, 3, 0))
+    write_channels(path, channels, array.shape, array.dtype, like)
+
+
+def write_channels(
+    path: str | Path,
+    channels: Iterable[NDArray[Any]],
+    shape: Sequence[int],
+    dtype: DTypeLike,
+    like: Volume,
+    slope: float = 1.0,
+) -> None:
+    """Write a file whose channels come one after the other, with the geometry of ``like``, whole or not at all.
+
+    Args:
+        path: Where to.
+        channels: ``(X, Y, Z)`` or ``(X, Y)`` each.
+        shape: Of the file, ``(X, Y, Z, C)`` where there is more than one.
+        dtype: Of the file.
+        like: Whose header the file gets.
+        slope: What readers multiply the values with.
+    """
     path = Path(path)
     header = like.header.copy()
-    header.set_data_dtype(array.dtype)
-    header.set_slope_inter(1, 0)
+    header.set_data_dtype(dtype)
     header["cal_min"] = header["cal_max"] = 0  # a display range meant for other values
     # NIfTI-2 stores its affine in double precision, which NIfTI-1 would round.
     kind = nib.Nifti2Image if isinstance(header, nib.Nifti2Header) else nib.Nifti1Image
-    with replacing(path) as partial:
-        kind(array, like.affine, header).to_filename(partial)
+    image = kind(np.broadcast_to(np.zeros((), dtype=dtype), shape), like.affine, header)
+    image.update_header()
+    header = image.header
+    header.set_slope_inter(slope, 0)
+    with replacing(path) as partial, ImageOpener(str(partial), "wb") as file:
+        header.write_to(file)
+        file.write(b"\0" * (header.get_data_offset() - file.tell()))
+        for channel in channels:
+            for part in np.array_split(channel, -(-channel.size // PART), axis=channel.ndim - 1):
+                file.write(part.astype(header.get_data_dtype(), copy=False).tobytes(order="F"))
+
+
+def _as_image(array: NDArray[Any], affine: NDArray[np.float64], header: nib.Nifti1Header, name: str) -> Volume:
+    with np.errstate(all="ignore"):  # what does not fit into float32 is found below
+        array = array.astype(np.float32)
+    broken = array.size - int(np.isfinite(array).sum())
+    if broken:
+        raise InputError(f"{name}: {broken} of {array.size} voxels are NaN or infinite; every voxel must be finite")
+    return Volume(np.moveaxis(array, 3, 0), affine, header)
 
 
 def _load(path: Path) -> tuple[NDArray[Any], NDArray[np.float64], nib.Nifti1Header]:
@@ -108,7 +153,8 @@ def _load(path: Path) -> tuple[NDArray[Any], NDArray[np.float64], nib.Nifti1Head
         image = nib.load(path)
         if not isinstance(image, nib.Nifti1Pair):
             raise InputError(f"{path} is not NIfTI but {type(image).__name__}; .nii and .nii.gz are accepted")
-        _check_header(path, image)
+        _check_header(str(path), image)
+        _check_size(path, image)
         with np.errstate(all="ignore"):
             array = np.asanyarray(image.dataobj)
         affine = np.asarray(image.affine, dtype=np.float64)
@@ -121,7 +167,7 @@ def _load(path: Path) -> tuple[NDArray[Any], NDArray[np.float64], nib.Nifti1Head
     return array.reshape((*array.shape, 1, 1)[:4]), affine, image.header
 
 
-def _check_header(path: Path, image: nib.Nifti1Pair) -> None:
+def _check_header(path: str, image: SpatialImage) -> None:
     shape, dtype = image.shape, image.get_data_dtype()
     while len(shape) > 4 and shape[-1] == 1:
         shape = shape[:-1]
@@ -132,7 +178,10 @@ def _check_header(path: Path, image: nib.Nifti1Pair) -> None:
     affine = image.affine
     if not np.isfinite(affine).all() or not abs(np.linalg.det(affine[:3, :3])) > 1e-12:
         raise InputError(f"{path}: the affine is not a usable grid: {np.asarray(affine)[:3].tolist()}")
-    promised = int(np.prod(shape, dtype=object)) * dtype.itemsize
+
+
+def _check_size(path: Path, image: nib.Nifti1Pair) -> None:
+    promised = int(np.prod(image.shape, dtype=object)) * image.get_data_dtype().itemsize
     size = path.stat().st_size
     if promised > size * (GZIP_LIMIT if path.name.endswith(".gz") else 1):
         raise InputError(f"{path} is damaged: its header promises {promised} bytes of voxels, the file has {size}")

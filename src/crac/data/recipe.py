@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from crac.data.grid import Shape, check_size, resample, resample_labels, window
+from crac.data.restore import Restoration
 from crac.errors import InputError
 
 Size = Annotated[int, Field(ge=1, le=2**15)]
@@ -85,8 +86,12 @@ class Intensity(Strict):
             low, high = map(float, np.percentile(channel, (self.low, self.high)))
         if high <= low:
             return np.zeros_like(channel)
-        # In double precision: the range of two float32 extremes may not fit into float32.
-        return np.clip((channel.astype(np.float64) - low) / (high - low), 0, 1).astype(np.float32)
+        scaled = np.empty_like(channel)
+        source, target = (np.moveaxis(array, int(np.argmax(channel.strides)), 0) for array in (channel, scaled))
+        for plane in range(len(source)):  # one at a time: volumes are large
+            # In double precision: the range of two float32 extremes may not fit into float32.
+            target[plane] = np.clip((source[plane].astype(np.float64) - low) / (high - low), 0, 1)
+        return scaled
 
 
 class Recipe(Strict):
@@ -125,13 +130,16 @@ class Recipe(Strict):
             expected = f"({len(self.intensity)}, X, Y, Z)"
             raise InputError(f"image must have shape {expected} for recipe {self.name}; got {image.shape}")
         geometry = Geometry.of(image.shape[1:], affine)
-        scaled = np.stack([scale.apply(channel) for scale, channel in zip(self.intensity, image, strict=True)])
-        turned = torch.from_numpy(np.ascontiguousarray(self._turn(scaled, geometry)))
-        return self.cut(resample(turned, self._resampled_shape(geometry)).numpy()), geometry
+        shape = self.resampled_shape(geometry)
+        prepared = []
+        for scale, channel in zip(self.intensity, image, strict=True):  # one by one: volumes are large
+            turned = torch.from_numpy(np.ascontiguousarray(self._turn(scale.apply(channel)[None], geometry)))
+            prepared.append(self.cut(resample(turned, shape).numpy()))
+        return prepared[0] if len(prepared) == 1 else np.concatenate(prepared), geometry
 
     def resample_label(self, label: NDArray[np.uint8], geometry: Geometry) -> NDArray[np.uint8]:
         """Orient and resample class indices ``(X, Y, Z)`` to ``(D, H, W)``; :meth:`cut` completes the preparation."""
-        return resample_labels(self._turn(label[None], geometry)[0], self._resampled_shape(geometry))
+        return resample_labels(self._turn(label[None], geometry)[0], self.resampled_shape(geometry))
 
     def invert(self, array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
         """Bring a prediction back to the input's grid.
@@ -144,38 +152,38 @@ class Recipe(Strict):
         Returns:
             ``(X, Y, Z)`` uint8 or ``(K, X, Y, Z)`` float32.
         """
-        labels = array.ndim == 3
         if array.shape[-3:] != self.prepared_shape(geometry) or array.ndim not in (3, 4):
             raise InputError(f"array must end in {self.prepared_shape(geometry)}; got shape {array.shape}")
-        resampled = self._resampled_shape(geometry)
-        depth, height, width = (geometry.shape[axis] for axis in self._axes(geometry)[0])
-        original = depth, height, width
-        channels = array[None] if labels else array
-        full = np.zeros((len(channels), *resampled), dtype=np.uint8 if labels else np.float32)
-        if not labels:
-            full[0] = 1
+        if array.ndim == 4:
+            probabilities = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+            return self.restoration(geometry).whole(probabilities).numpy()
+        resampled = self.resampled_shape(geometry)
+        depth, height, width = (geometry.shape[axis] for axis in self.axes(geometry)[0])
+        full = np.zeros(resampled, dtype=np.uint8)
         read, fill = self._windows(resampled)
-        full[(slice(None), *read)] = channels[(slice(None), *fill)]
-        if labels:
-            return self._turn_back(resample_labels(full[0], original)[None], geometry).squeeze(0)
-        return self._turn_back(resample(torch.from_numpy(full), original).numpy(), geometry)
+        full[read] = array[fill]
+        return self._turn_back(resample_labels(full, (depth, height, width))[None], geometry).squeeze(0)
+
+    def restoration(self, geometry: Geometry) -> Restoration:
+        """What brings probabilities back to the grid of an image, plane by plane."""
+        return Restoration(geometry.shape, *self.axes(geometry), self.resampled_shape(geometry), self.crop)
 
     def prepared_shape(self, geometry: Geometry) -> Shape:
         """Voxels along ``(D, H, W)`` of an image with this geometry once prepared."""
-        resampled = self._resampled_shape(geometry)
+        resampled = self.resampled_shape(geometry)
         return self.crop[0] or resampled[0], self.crop[1] or resampled[1], self.crop[2] or resampled[2]
 
     def prepared_spacing(self, geometry: Geometry) -> tuple[float, float, float]:
         """Millimetres along ``(D, H, W)`` of an image with this geometry once prepared."""
-        sizes = zip(self._axes(geometry)[0], self._resampled_shape(geometry), strict=True)
+        sizes = zip(self.axes(geometry)[0], self.resampled_shape(geometry), strict=True)
         depth, height, width = (geometry.spacing[axis] * geometry.shape[axis] / after for axis, after in sizes)
         return depth, height, width
 
     def slice_axis_of(self, geometry: Geometry) -> int:
         """The axis of an input with this geometry along which its slices follow each other."""
-        return self._axes(geometry)[0][0]
+        return self.axes(geometry)[0][0]
 
-    def _axes(self, geometry: Geometry) -> tuple[list[int], list[int]]:
+    def axes(self, geometry: Geometry) -> tuple[list[int], list[int]]:
         """Which input axis becomes each of ``(D, H, W)``, and which input axes are flipped."""
         order = [self.slice_axis, *(axis for axis in (2, 1, 0) if axis != self.slice_axis)]
         if self.orientation == "stored":
@@ -185,20 +193,22 @@ class Recipe(Strict):
         return [int(source_of[axis]) for axis in order], [axis for axis in range(3) if orientation[axis, 1] < 0]
 
     def _turn(self, array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
-        order, flips = self._axes(geometry)
+        order, flips = self.axes(geometry)
         return np.flip(array, tuple(axis + 1 for axis in flips)).transpose(0, *(axis + 1 for axis in order))
 
     def _turn_back(self, array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
-        order, flips = self._axes(geometry)
+        order, flips = self.axes(geometry)
         turned = array.transpose(0, *(int(axis) + 1 for axis in np.argsort(order)))
         return np.ascontiguousarray(np.flip(turned, tuple(axis + 1 for axis in flips)))
 
-    def _resampled_shape(self, geometry: Geometry) -> Shape:
+    def resampled_shape(self, geometry: Geometry) -> Shape:
+        """Voxels along ``(D, H, W)`` of an image with this geometry after resampling, before it is cropped."""
+
         def voxels(axis: int, size: int | None, spacing: float | None) -> int:
             before = geometry.shape[axis]
             return size or (before if spacing is None else max(1, round(before * geometry.spacing[axis] / spacing)))
 
-        depth, height, width = map(voxels, self._axes(geometry)[0], self.size, self.spacing)
+        depth, height, width = map(voxels, self.axes(geometry)[0], self.size, self.spacing)
         check_size((depth, height, width))
         return depth, height, width
 
@@ -208,6 +218,8 @@ class Recipe(Strict):
 
     def cut(self, array: NDArray[Any]) -> NDArray[Any]:
         """Crop or pad a resampled ``(C, D, H, W)`` around its centre."""
+        if all(crop in (None, voxels) for crop, voxels in zip(self.crop, array.shape[1:], strict=True)):
+            return array
         read, fill = self._windows(array.shape[1:])
         shape = [crop or voxels for crop, voxels in zip(self.crop, array.shape[1:], strict=True)]
         out = np.zeros((len(array), *shape), dtype=array.dtype)

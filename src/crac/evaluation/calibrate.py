@@ -64,7 +64,7 @@ def of_run(run: Path, model: Model, data: Path | None = None, checkpoint: str = 
     masks = ("band", "label_foreground")
     protocol = Protocol.named("paper", model.card.class_names, regions=regions, masks=masks)
     protocol = replace(protocol, ignore_index=cases.store.ignore_index)
-    about = {"checkpoint_sha256": sha256(run / f"{checkpoint}.safetensors"), "flips": model.flips}
+    about = {"checkpoint_sha256": sha256(run / f"{checkpoint}.safetensors"), "mirror": model.mirror}
     return Calibratable(RememberedCases(cases), len(model.card.class_names), protocol, model.device, about)
 
 

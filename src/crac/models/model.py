@@ -1,62 +1,32 @@
 """A trained network, ready to be used on images as they come."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from crac.calibration import Calibrator, load_calibrator
-from crac.calibration.volume import calibrate_volume
-from crac.data import Geometry, read_image
-from crac.errors import InputError, out_of_memory
+from crac.calibration.volume import calibrate_slabs
+from crac.errors import InputError, check_number, out_of_memory
 from crac.files import sha256
 from crac.models.card import ModelCard
 from crac.models.checkpoint import Checkpoint, load_tensors
-from crac.models.window import sliding_window, volume_logits
+from crac.models.predictor import Predictor
+from crac.models.window import logit_slabs
+from crac.progress import Track, silent
 
 CALIBRATION = "calibration.json"
 """File in the folder of a run, written by ``crac calibrate``."""
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """What a network says about one image, on the image's own grid. Unpacks to ``labels, probabilities``.
-
-    Args:
-        probabilities: ``(K, X, Y, Z)`` float32, summing to 1.
-    """
-
-    probabilities: NDArray[np.float32]
-
-    def __iter__(self) -> Iterator[NDArray[np.generic]]:
-        return iter((self.labels, self.probabilities))
-
-    @property
-    def labels(self) -> NDArray[np.uint8]:
-        """Most probable class, ``(X, Y, Z)``."""
-        return np.asarray(self.probabilities.argmax(0), dtype=np.uint8)
-
-    @property
-    def confidence(self) -> NDArray[np.float32]:
-        """Probability of that class."""
-        return np.asarray(self.probabilities.max(0), dtype=np.float32)
-
-    @property
-    def entropy(self) -> NDArray[np.float32]:
-        """Uncertainty between 0 (sure) and 1 (all classes equally likely)."""
-        total = np.zeros(self.probabilities.shape[1:], dtype=np.float32)
-        for share in self.probabilities:  # one class at a time: whole volumes are large
-            total -= share * np.log(np.maximum(share, np.finfo(np.float32).tiny))
-        return total / np.float32(np.log(len(self.probabilities)))
-
-
-@dataclass(frozen=True)
-class Model:
+@dataclass(frozen=True, repr=False)
+class Model(Predictor):
     """A network with everything it needs: its preparation of images, its classes.
 
     Args:
@@ -64,16 +34,18 @@ class Model:
         card: What it is.
         device: Where it runs.
         batch_size: Slices, or windows of a volume, at a time.
-        flips: Average over mirrored versions of each image.
+        mirror: Average the probabilities over mirrored versions of each image.
         calibrator: Turns logits into calibrated probabilities; plain softmax without one.
+        path: The checkpoint it was loaded from.
     """
 
     network: nn.Module
     card: ModelCard
     device: torch.device
     batch_size: int = 16
-    flips: bool = False
+    mirror: bool = False
     calibrator: Calibrator | None = None
+    path: Path | None = field(default=None, compare=False)
 
     @classmethod
     def load(
@@ -82,7 +54,7 @@ class Model:
         device: str = "auto",
         checkpoint: str = "best",
         batch_size: int = 16,
-        flips: bool = False,
+        mirror: bool = False,
         calibrated: bool = True,
     ) -> Self:
         """Load a model from a run; no code in the file is run.
@@ -92,11 +64,10 @@ class Model:
             device: ``"auto"``, ``"cpu"``, ``"cuda"``, ...
             checkpoint: ``"best"`` or ``"last"``, where ``run`` is a folder.
             batch_size: Slices, or windows of a volume, at a time.
-            flips: Average over mirrored versions of each image.
+            mirror: Average the probabilities over mirrored versions of each image.
             calibrated: Use the calibrator that ``crac calibrate`` left in the run, if there is one.
         """
-        if batch_size < 1:
-            raise InputError(f"batch_size must be a whole number of at least 1; got {batch_size!r}")
+        check_number("batch_size", batch_size, least=1, whole=True)
         path = Path(run)
         if not path.exists():
             raise InputError(f"{path}: no such run")
@@ -107,87 +78,89 @@ class Model:
         network = card.build()
         load_tensors(network, saved.part("network"), path)
         where = _device(device)
-        calibrator = None
-        if calibrated and calibration.is_file():
-            calibrator = _calibrator(calibration, path, len(card.class_names), flips).to(where)
-        return cls(network.eval().requires_grad_(False).to(where), card, where, batch_size, flips, calibrator)
+        network = network.eval().requires_grad_(False).to(where)
+        model = cls(network, card, where, batch_size, mirror, path=path)
+        if not (calibrated and calibration.is_file()):
+            return model
+        calibrator = find_calibrator(calibration, model, model.checksum, path.name)
+        return cls(network, card, where, batch_size, mirror, calibrator, path)
 
-    def predict(self, image: str | Path | NDArray[np.generic], spacing: Sequence[float] | None = None) -> Prediction:
-        """Segment one image.
+    @cached_property
+    def checksum(self) -> str | None:
+        """SHA-256 of the checkpoint, by which a calibrator knows the weights it was fitted on."""
+        return None if self.path is None else sha256(self.path)
 
-        Args:
-            image: NIfTI file, or an array ``(X, Y, Z)`` or ``(C, X, Y, Z)``.
-            spacing: Millimetres between voxels along ``(X, Y, Z)``; needed with an array.
+    def __repr__(self) -> str:
+        """One line; ``model.network`` prints the layers."""
+        about, card = "", self.card
+        about += ", mirror" * self.mirror
+        about += f", calibrated by {self.calibrator.name}" if self.calibrator is not None else ""
+        where = f" from {self.path}" if self.path is not None else ""
+        classes = ", ".join(card.class_names)
+        return f"<Model{where}: {card.backbone}, {card.dims}-D, classes {classes}, on {self.device}{about}>"
 
-        Returns:
-            ``labels, probabilities``: ``(X, Y, Z)`` and ``(K, X, Y, Z)``, on the image's own grid.
-        """
-        if isinstance(image, str | Path):
-            if spacing is not None:
-                raise InputError(f"spacing is read from the file {image}; it can only be given with an array")
-            volume = read_image(Path(image))
-            return self.predict_volume(volume.array, volume.affine, str(image))
-        if spacing is None or len(spacing) != 3 or not all(0 < side < np.inf for side in spacing):
-            raise InputError(f"spacing must be three positive numbers, in millimetres along X, Y, Z; got {spacing!r}")
-        array = np.asarray(image, dtype=np.float32)
-        array = array[None] if array.ndim == 3 else array
-        if not np.isfinite(array).all():
-            raise InputError("image must hold finite numbers; got NaN or infinity")
-        return self.predict_volume(array, np.diag([*map(float, spacing), 1.0]), "image")
-
-    def predict_volume(
-        self, array: NDArray[np.float32], affine: NDArray[np.float64], name: str = "image"
-    ) -> Prediction:
-        """Segment an array ``(C, X, Y, Z)`` with its voxel to millimetre matrix."""
-        channels = len(self.card.channel_names)
-        if array.ndim != 4 or len(array) != channels:
-            wanted = f"{channels} channel{'s' * (channels > 1)} ({', '.join(self.card.channel_names)})"
-            raise InputError(f"{name} must have {wanted}; got an array of shape {array.shape}")
-        prepared, geometry = self.card.recipe.apply(array, affine)
-        probabilities = self.predict_prepared(torch.from_numpy(prepared))
-        if not probabilities.isfinite().all():
-            raise InputError(f"{name}: the network answers with NaN; its weights are damaged or its training diverged")
-        return Prediction(self.restore(probabilities, geometry))
+    def identity(self) -> dict[str, Any]:
+        """What its answers depend on, as plain data."""
+        own = {"checkpoint_sha256": self.checksum, "calibration": fingerprint(self.calibrator)}
+        return {"path": None if self.path is None else str(self.path), **own, "mirror": self.mirror}
 
     def logits(self, image: Tensor) -> Tensor:
         """Logits ``(K, D, H, W)``, on the model's device, of an image ``(C, D, H, W)`` prepared with its recipe."""
-        network = (
-            sliding_window(self.network, self.card.patch_size, self.batch_size) if self.card.dims == 3 else self.network
-        )
+        return torch.cat(list(self._logit_slabs(image)), 1)
+
+    @torch.inference_mode()
+    def slabs(self, image: Tensor, track: Track = silent, folder: Path | None = None) -> Iterator[Tensor]:
+        """Yield probabilities ``(K, d, H, W)``, on the CPU, of a prepared image ``(C, D, H, W)`` from top to bottom."""
+        logits = self._logit_slabs(image, track, folder)
+        if self.calibrator is None:
+            yield from (slab.softmax(0).cpu() for slab in logits)
+        else:
+            yield from (slab.float().cpu() for slab in calibrate_slabs(self.calibrator, logits))
+
+    def _logit_slabs(self, image: Tensor, track: Track = silent, folder: Path | None = None) -> Iterator[Tensor]:
+        card = self.card
+        patch = card.patch_size if card.dims == 3 else None
         try:
-            return volume_logits(network, image.to(self.device), self.card.dims, self.batch_size, self.flips)
+            yield from logit_slabs(
+                self.network, image.to(self.device), card.dims, patch, self.batch_size, self.mirror,
+                track=track, folder=folder,
+            )  # fmt: skip
         except (MemoryError, RuntimeError) as error:
             if not out_of_memory(error):
                 raise
             elsewhere = "" if self.device.type == "cpu" else ", or use device cpu"
             raise InputError(f"out of memory: lower batch_size (now {self.batch_size}){elsewhere}") from error
 
-    @torch.inference_mode()
-    def predict_prepared(self, image: Tensor) -> Tensor:
-        """Probabilities ``(K, D, H, W)``, on the CPU, of an image ``(C, D, H, W)`` prepared with the model's recipe."""
-        logits = self.logits(image)
-        return (logits.softmax(0) if self.calibrator is None else calibrate_volume(self.calibrator, logits)).cpu()
 
-    def restore(self, probabilities: Tensor, geometry: Geometry) -> NDArray[np.float32]:
-        """Bring probabilities ``(K, D, H, W)`` back to the grid of the image that was prepared."""
-        restored: NDArray[np.float32] = self.card.recipe.invert(probabilities.cpu().numpy(), geometry)
-        # Interpolation keeps sums only up to rounding, and argmax and maps should agree to the last bit.
-        return np.asarray(restored / restored.sum(0, keepdims=True), dtype=np.float32)
+def fingerprint(calibrator: Calibrator | None) -> str | None:
+    """A checksum of a calibrator's kind and coefficients; None where there is none."""
+    if calibrator is None:
+        return None
+    content = [calibrator.name, calibrator.radii, calibrator.regions, calibrator.weights.double().tolist()]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _calibrator(path: Path, checkpoint: Path, classes: int, flips: bool) -> Calibrator:
-    """Read the calibrator of a run; one that was fitted on something else is refused."""
+def find_calibrator(path: Path, model: Predictor, weights: object, of: str) -> Calibrator:
+    """Read a calibrator; one that was fitted on something else is refused.
+
+    Args:
+        path: Its file.
+        model: Whose probabilities it is to calibrate.
+        weights: What ``checkpoint_sha256`` of the fit must be.
+        of: What holds these weights, in words.
+    """
     calibrator = load_calibrator(path)
+    classes = len(model.card.class_names)
     problem = ""
     if calibrator.num_classes != classes:
         problem = f"is for {calibrator.num_classes} classes, the model has {classes}"
-    elif calibrator.fitted.get("checkpoint_sha256") != sha256(checkpoint):
-        problem = f"was fitted on other weights than {checkpoint.name} holds"
-    elif calibrator.fitted.get("flips") != flips:
-        problem = f"was fitted {'without' if flips else 'with'} mirrored versions of the images (--tta)"
+    elif calibrator.fitted.get("checkpoint_sha256") != weights:
+        problem = f"was fitted on other weights than {of} holds"
+    elif calibrator.fitted.get("mirror") != model.mirror:
+        problem = f"was fitted {'without' if model.mirror else 'with'} mirrored versions of the images (--mirror)"
     if problem:
         raise InputError(f"{path} {problem}: run crac calibrate again, or choose --no-calibration")
-    return calibrator
+    return calibrator.to(model.device)
 
 
 def _device(name: str) -> torch.device:
