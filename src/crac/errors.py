@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 EXTRAS = {
     "audit": ("jinja2", "matplotlib", "nibabel", "pandas", "pydantic", "rich"),
     "train": ("filelock", "lightning", "safetensors", "scikit_posthocs", "tensorboard", "yaml"),
+    "formats": ("SimpleITK",),
     "monai": ("ignite", "monai"),
     "nnunet": ("nnunetv2",),
     "mlflow": ("mlflow",),

@@ -9,7 +9,12 @@ from typing import Any
 from crac._version import __version__
 from crac.errors import EXTRA_OF
 
-DISTRIBUTION = {"ignite": "pytorch-ignite", "yaml": "pyyaml", "scikit_posthocs": "scikit-posthocs"}
+DISTRIBUTION = {
+    "SimpleITK": "simpleitk",
+    "ignite": "pytorch-ignite",
+    "yaml": "pyyaml",
+    "scikit_posthocs": "scikit-posthocs",
+}
 NAME = "doctor"
 HELP = "what is installed, which device, which extras are missing"
 EXAMPLE = """examples:

@@ -1,4 +1,4 @@
-"""NIfTI in and out: every defect of a file is one ``InputError`` sentence that names it."""
+"""Images in, NIfTI out: every defect of a file is one ``InputError`` sentence that names it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,11 @@ from nibabel.openers import ImageOpener
 from nibabel.spatialimages import SpatialImage
 from numpy.typing import DTypeLike, NDArray
 
+from crac.data.formats import FREESURFER, IMAGES, NIFTI, NRRD, read_nrrd, read_series
 from crac.errors import InputError
 from crac.files import replacing
 
-ENDINGS = (".nii.gz", ".nii")
+ENDINGS = NIFTI
 GZIP_LIMIT = 1100
 """Deflate cannot shrink data by more than a factor of about 1,030."""
 PART = 2**24
@@ -44,8 +45,8 @@ class Volume:
 
 
 def stem(path: Path) -> str:
-    """The file's name without ``.nii`` or ``.nii.gz``."""
-    return path.name.removesuffix(".gz").removesuffix(".nii")
+    """The file's name without ``.nii.gz`` and the like."""
+    return path.name.removesuffix(next((ending for ending in IMAGES if path.name.endswith(ending)), ""))
 
 
 def read_image(path: str | Path) -> Volume:
@@ -147,12 +148,15 @@ def _as_image(array: NDArray[Any], affine: NDArray[np.float64], header: nib.Nift
 
 def _load(path: Path) -> tuple[NDArray[Any], NDArray[np.float64], nib.Nifti1Header]:
     """Array ``(X, Y, Z, C)``, affine and header."""
-    if not path.is_file():
+    if not path.exists():
         raise InputError(f"{path}: no such file")
     try:
+        if path.is_dir() or path.name.endswith(NRRD):
+            return _foreign(path)
         image = nib.load(path)
-        if not isinstance(image, nib.Nifti1Pair):
-            raise InputError(f"{path} is not NIfTI but {type(image).__name__}; .nii and .nii.gz are accepted")
+        if not isinstance(image, nib.MGHImage if path.name.endswith(FREESURFER) else nib.Nifti1Pair):
+            accepted = ", ".join(IMAGES)
+            raise InputError(f"{path} is not what its name says but {type(image).__name__}; accepted are {accepted}")
         _check_header(str(path), image)
         _check_size(path, image)
         with np.errstate(all="ignore"):
@@ -162,9 +166,26 @@ def _load(path: Path) -> tuple[NDArray[Any], NDArray[np.float64], nib.Nifti1Head
         raise
     except Exception as error:  # a broken file raises a dozen unrelated types from nibabel, zlib, gzip and numpy
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
-        raise InputError(f"{path} is damaged or not NIfTI: {reason}") from error
+        raise InputError(f"{path} is damaged or not an image: {reason}") from error
     # Axes beyond the fourth are of one voxel, missing ones too.
-    return array.reshape((*array.shape, 1, 1)[:4]), affine, image.header
+    array = array.reshape((*array.shape, 1, 1)[:4])
+    nifti = isinstance(image, nib.Nifti1Pair)
+    return array, affine, image.header if nifti else _header(array, affine)
+
+
+def _foreign(path: Path) -> tuple[NDArray[Any], NDArray[np.float64], nib.Nifti1Header]:
+    array, affine = read_series(path) if path.is_dir() else read_nrrd(path, path.stat().st_size * GZIP_LIMIT)
+    if array.dtype.kind not in "iuf":
+        raise InputError(f"{path}: voxels must be integers or floats; got {array.dtype}")
+    _check_affine(str(path), affine)
+    return array, affine, _header(array, affine)
+
+
+def _header(array: NDArray[Any], affine: NDArray[np.float64]) -> nib.Nifti1Header:
+    """The header that results for an image of another format get."""
+    header = nib.Nifti1Image(np.zeros(array.shape[:3], dtype=np.uint8), affine).header
+    header.set_xyzt_units("mm")
+    return header
 
 
 def _check_header(path: str, image: SpatialImage) -> None:
@@ -175,13 +196,16 @@ def _check_header(path: str, image: SpatialImage) -> None:
         raise InputError(f"{path}: an image must have 2 to 4 axes of at least one voxel; got shape {image.shape}")
     if dtype.kind not in "iuf":
         raise InputError(f"{path}: voxels must be integers or floats; got {dtype}")
-    affine = image.affine
-    if not np.isfinite(affine).all() or not abs(np.linalg.det(affine[:3, :3])) > 1e-12:
-        raise InputError(f"{path}: the affine is not a usable grid: {np.asarray(affine)[:3].tolist()}")
+    _check_affine(path, image.affine)
 
 
-def _check_size(path: Path, image: nib.Nifti1Pair) -> None:
+def _check_size(path: Path, image: SpatialImage) -> None:
     promised = int(np.prod(image.shape, dtype=object)) * image.get_data_dtype().itemsize
     size = path.stat().st_size
-    if promised > size * (GZIP_LIMIT if path.name.endswith(".gz") else 1):
+    if promised > size * (GZIP_LIMIT if path.name.endswith((".gz", ".mgz")) else 1):
         raise InputError(f"{path} is damaged: its header promises {promised} bytes of voxels, the file has {size}")
+
+
+def _check_affine(path: str, affine: NDArray[np.float64]) -> None:
+    if not np.isfinite(affine).all() or not abs(np.linalg.det(affine[:3, :3])) > 1e-12:
+        raise InputError(f"{path}: the affine is not a usable grid: {np.asarray(affine)[:3].tolist()}")

@@ -15,6 +15,7 @@ import numpy as np
 from nibabel.orientations import apply_orientation, io_orientation, ornt_transform
 from numpy.typing import NDArray
 
+from crac.data.formats import affine_of
 from crac.data.nifti import Volume, same_grid
 from crac.errors import InputError
 
@@ -163,7 +164,4 @@ def _affine(properties: dict[str, Any]) -> NDArray[np.float64] | None:
         return np.asarray(nibabel_stuff["original_affine"], dtype=np.float64)
     if not sitk_stuff or len(sitk_stuff["spacing"]) != 3:
         return None
-    affine = np.eye(4)
-    affine[:3, :3] = np.reshape(sitk_stuff["direction"], (3, 3)) * np.asarray(sitk_stuff["spacing"])
-    affine[:3, 3] = sitk_stuff["origin"]
-    return np.asarray(np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine)  # SimpleITK counts towards left and back
+    return affine_of(sitk_stuff["spacing"], sitk_stuff["origin"], sitk_stuff["direction"])

@@ -12,7 +12,8 @@ import numpy as np
 
 from crac._version import __version__
 from crac.data import Volume, read_image
-from crac.data.nifti import ENDINGS, same_grid, stem
+from crac.data.formats import IMAGES, is_image, is_series
+from crac.data.nifti import same_grid, stem
 from crac.errors import InputError, ProblemsError
 from crac.files import read_json, write_json, writing
 from crac.models.maps import MAPS, Map, Output, Target
@@ -60,14 +61,14 @@ def find_images(inputs: Sequence[Path], channels: int) -> list[Image]:
     problems: list[str] = []
     files: list[Path] = []
     for path in inputs:
-        if path.is_dir():
-            found = sorted(entry for entry in path.iterdir() if _is_nifti(entry))
-            problems += [] if found else [f"{path} holds no .nii or .nii.gz file"]
+        if path.is_dir() and not is_series(path):
+            found = sorted(entry for entry in path.iterdir() if is_image(entry))
+            problems += [] if found else [f"{path} holds no image ({', '.join(IMAGES)})"]
             files += found
-        elif path.is_file() and _is_nifti(path):
+        elif path.exists() and is_image(path):
             files.append(path)
         else:
-            problems.append(f"{path} is " + ("not a .nii or .nii.gz file" if path.exists() else "missing"))
+            problems.append(f"{path} is " + (f"no image ({', '.join(IMAGES)})" if path.exists() else "missing"))
     parts: dict[str, dict[int, Path]] = {}
     files = list(dict.fromkeys(files))
     first = {stem(path).removesuffix("_0000") for path in files if stem(path).endswith("_0000")}
@@ -145,10 +146,6 @@ def predict_images(
                 out.rmdir()
         raise ProblemsError(f"{done} of {len(images)} images were segmented", problems)
     return result
-
-
-def _is_nifti(path: Path) -> bool:
-    return path.name.endswith(ENDINGS) and not path.name.startswith(".")
 
 
 def _channel(name: str, channels: int, first: set[str]) -> tuple[str, int]:

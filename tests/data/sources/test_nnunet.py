@@ -80,7 +80,7 @@ def test_decathlon(tmp_path: Path) -> None:
         ({"labels": {"background": 0}}, "without gaps"),
         ({"channel_names": {}}, "channel_names"),
         ({"channel_names": {"first": "MRI"}}, "channel_names"),
-        ({"file_ending": ".png"}, "file_ending must be one of .nii.gz, .nii; got '.png'"),
+        ({"file_ending": ".png"}, "file_ending must be one of .nii.gz, .nii, .mgz, .mgh, .nrrd; got '.png'"),
     ],
 )
 def test_other_dataset_json_is_refused(nnunet_raw: Path, change: dict, message: str) -> None:

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from crac.data.nifti import ENDINGS, stem
+from crac.data.formats import IMAGES
+from crac.data.nifti import stem
 from crac.data.sources.source import IGNORE, RawCase, Source, case_name, check_folder, volumes, wrong_layout
 from crac.errors import InputError
 from crac.files import read_json
@@ -21,8 +22,8 @@ def read_nnunet(folder: Path) -> Source:
     channels = content.get("channel_names", content.get("modality"))
     if not isinstance(channels, dict) or not channels or not all(key.isdigit() for key in channels):
         raise InputError(f"{path}: channel_names (or modality) must map channel numbers to names; got {channels!r}")
-    if content.get("file_ending", ".nii.gz") not in ENDINGS:
-        raise InputError(f"{path}: file_ending must be one of {', '.join(ENDINGS)}; got {content['file_ending']!r}")
+    if content.get("file_ending", ".nii.gz") not in IMAGES:
+        raise InputError(f"{path}: file_ending must be one of {', '.join(IMAGES)}; got {content['file_ending']!r}")
     classes, ignored = _classes(path, content.get("labels"))
     if isinstance(content.get("training"), list):
         cases, problems = _listed(folder, content["training"])

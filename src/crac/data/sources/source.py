@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from crac.data.nifti import ENDINGS, stem
+from crac.data.formats import is_image
+from crac.data.nifti import stem
 from crac.errors import InputError
 
 PHANTOM_NOTE = "PHANTOM.txt"
@@ -67,11 +68,10 @@ def check_folder(folder: Path) -> None:
 
 
 def volumes(folder: Path) -> dict[str, Path]:
-    """File stem -> path of every NIfTI file in a folder; hidden files are not data."""
+    """File stem -> path of every image in a folder, be it a file or a DICOM series; hidden ones are not data."""
     if not folder.is_dir():
         return {}
-    files = (path for path in sorted(folder.iterdir()) if path.name.endswith(ENDINGS))
-    return {stem(path): path for path in files if not path.name.startswith(".")}
+    return {stem(path): path for path in sorted(folder.iterdir()) if is_image(path)}
 
 
 def case_name(name: str, problems: list[str]) -> bool:
