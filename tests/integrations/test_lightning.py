@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import crac
 from crac.errors import InputError
-from crac.integrations.lightning import MultiplierCallback
+from crac.integrations.lightning import CalibrationCallback, MultiplierCallback
 
 
 class Segmenter(pl.LightningModule):
@@ -181,3 +181,50 @@ def test_ranks_agree_with_one_process_that_saw_all_batches(tmp_path: Path) -> No
     torch.testing.assert_close(first, alone)
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     assert int(first["steps"]) == 2
+
+
+class Forwarding(Segmenter):
+    def forward(self, images):
+        return self.network(images)
+
+    def validation_step(self, batch, number, dataloader_idx=0):
+        super().validation_step(batch, number)
+
+
+def test_a_calibrator_is_fitted_when_training_ends(tmp_path: Path) -> None:
+    module, path = Forwarding(), tmp_path / "calibration.json"
+    calibrate = CalibrationCallback(path, num_classes=3, mask="all", weight="volume")
+    # A list of dataloaders, as Lightning allows.
+    trainer(tmp_path, 2, calibrate, enable_checkpointing=False).fit(module, batches(True), [batches(), batches()])
+    assert module.training
+    module.eval()
+    with torch.no_grad():
+        pairs = [(module(images), labels) for images, labels in batches()]
+    options = {"mask": "all", "weight": "volume"}
+    expected = crac.build_calibrator("class_region", 3).fit(lambda: pairs + pairs, **options)
+    found = crac.load_calibrator(path)
+    torch.testing.assert_close(found.weights, expected.weights)
+    assert found.fitted["batches"] == 8
+    assert torch.equal(calibrate.calibrator.weights, found.weights)
+
+
+def test_logits_of_any_module_and_no_file_after_a_dry_run(tmp_path: Path) -> None:
+    path = tmp_path / "calibration.json"
+
+    def predict(module, batch):
+        return module.network(batch[0]), batch[1].unsqueeze(1)
+
+    calibrate = CalibrationCallback(path, 3, "temperature", predict, mask="all")
+    trainer(tmp_path, 1, calibrate, fast_dev_run=True).fit(Segmenter(), batches(), batches())
+    assert not path.exists()
+    trainer(tmp_path, 1, calibrate, enable_checkpointing=False).fit(Segmenter(), batches(), batches())
+    assert crac.load_calibrator(path).fitted["voxels"] == 8 * 16 * 16
+
+
+def test_without_validation_nothing_is_calibrated(tmp_path: Path) -> None:
+    calibrate = CalibrationCallback(tmp_path / "c.json", num_classes=3)
+    plain = pl.Trainer(max_epochs=1, accelerator="cpu", logger=False, callbacks=[calibrate], default_root_dir=tmp_path)
+    with pytest.raises(InputError, match="CalibrationCallback fits on validation batches and there are none"):
+        plain.fit(Segmenter(), batches())
+    with pytest.raises(InputError, match="name must be one of identity, temperature"):
+        CalibrationCallback(tmp_path / "c.json", 3, "platt")

@@ -17,7 +17,7 @@ from torch import Tensor
 
 import crac
 from crac.errors import InputError
-from crac.integrations.monai import CalibrationMetric, MonaiLoss, MultiplierHandler
+from crac.integrations.monai import ApplyCalibrationd, CalibrationMetric, MonaiLoss, MultiplierHandler
 
 METHODS = sorted(set(crac.METHODS) - {"bwcr"})
 
@@ -304,3 +304,40 @@ def test_checkpoints_hold_the_multipliers(tmp_path) -> None:
     trainer.run()
     assert torch.equal(seen[0], loss.loss.lambda_)
     assert int(resumed.loss.steps) == 4
+
+
+@pytest.mark.parametrize("spatial", [(12, 10), (12, 10, 6)])
+@pytest.mark.parametrize("regions", ["volume", "slice"])
+def test_calibration_as_a_transform(spatial: tuple[int, ...], regions: str, tmp_path) -> None:
+    calibrator = crac.build_calibrator("class_region", 3, regions=regions)
+    calibrator.weights[:, 0] = 1 / torch.linspace(1, 4, 6)
+    calibrator.save(tmp_path / "calibration.json")
+    logits = torch.nn.functional.interpolate(torch.randn(1, 3, *[3] * len(spatial)), size=spatial)[0]
+    volume = logits.movedim(-1, 0).movedim(0, 1) if len(spatial) == 3 and regions == "slice" else logits
+    expected = calibrator(volume[None])[0]  # slices follow each other along the last axis
+    if volume is not logits:
+        expected = expected.movedim(1, -1)
+    affine = torch.diag(torch.tensor([2.0, 3, 4, 1]))
+    for given in (logits, MetaTensor(logits, affine=affine)):
+        for source in (calibrator, str(tmp_path / "calibration.json")):
+            data = {"pred": given, "other": 1}
+            found = ApplyCalibrationd("pred", source)(data)
+            torch.testing.assert_close(torch.as_tensor(found["pred"]).as_subclass(Tensor), expected)
+            assert isinstance(found["pred"], type(given))
+            assert found["other"] == 1
+            assert torch.equal(data["pred"], given)
+    assert torch.equal(found["pred"].affine, affine.double())
+    probabilities = ApplyCalibrationd("pred", calibrator, from_probabilities=True)({"pred": logits.softmax(0)})["pred"]
+    torch.testing.assert_close(probabilities, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_transform_says_what_it_cannot_take() -> None:
+    with pytest.raises(InputError, match="calibrator must be one of crac or its file; got int"):
+        ApplyCalibrationd("pred", 3)
+    transform = ApplyCalibrationd(["pred", "more"], crac.build_calibrator("temperature", 3))
+    with pytest.raises(KeyError):
+        transform({"pred": torch.zeros(3, 4, 4)})
+    with pytest.raises(InputError, match=r"logits must be floating point of shape \(B, 3, \*S\)"):
+        transform({"pred": torch.zeros(2, 4, 4), "more": torch.zeros(3, 4, 4)})
+    lenient = ApplyCalibrationd("pred", crac.build_calibrator("temperature", 3), allow_missing_keys=True)
+    assert lenient({"image": 1}) == {"image": 1}

@@ -14,9 +14,13 @@ SLAB = 2**20
 def as_batch(calibrator: Calibrator, volume: Tensor, slice_axis: int = 0, channels: int = 1) -> Tensor:
     """A volume ``(K, *S)``, or labels ``(*S)`` with ``channels=0``, as the calibrator takes it.
 
-    It becomes a batch of slices if the calibrator's regions are those of slices, else a batch of one.
+    It becomes a batch of slices if the calibrator's regions are those of slices, else a batch of one, as an image does.
     """
-    return volume.movedim(slice_axis + channels, 0) if calibrator.regions == "slice" else volume.unsqueeze(0)
+    return volume.movedim(slice_axis + channels, 0) if _sliced(calibrator, volume, channels) else volume.unsqueeze(0)
+
+
+def _sliced(calibrator: Calibrator, volume: Tensor, channels: int = 1) -> bool:
+    return calibrator.regions == "slice" and volume.ndim - channels == 3
 
 
 @torch.no_grad()
@@ -41,7 +45,7 @@ def calibrate_volume(
     for whole, part in planes:
         wide = calibrator.checked(log_probabilities(batch[whole]) if from_probabilities else batch[whole])
         found[whole] = calibrator.calibrated(wide, predicted[part].long(), cell[part])
-    return found.movedim(0, slice_axis + 1) if calibrator.regions == "slice" else found[0]
+    return found.movedim(0, slice_axis + 1) if _sliced(calibrator, scores) else found[0]
 
 
 def _planes(batch: Tensor) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:

@@ -14,7 +14,7 @@ from crac.data.nifti import ENDINGS, stem
 from crac.errors import InputError, ProblemsError
 from crac.evaluation.pairing import CLASS_FILE, OURS
 from crac.evaluation.reading import defect_of
-from crac.evaluation.stored import Archive, OneFile, OneFileAClass, Stored
+from crac.evaluation.stored import Archive, Foreground, OneFile, OneFileAClass, Stored
 from crac.files import replacing, writing
 from crac.progress import Track, silent
 
@@ -82,18 +82,21 @@ def find_stored(folder: Path, num_classes: int) -> list[Stored]:
         match = CLASS_FILE.fullmatch(stem(path))
         if _has_classes(path):
             found.append(OneFile(path, num_classes))
+        elif num_classes == 2 and match is None:
+            found.append(Foreground(path))
         elif match is None or int(match["number"]) in parts[match["name"]]:
             problems.append(f"{path} holds no classes: expected a fourth axis, or a name such as NAME_1.nii.gz")
         else:
             parts[match["name"]][int(match["number"])] = path
     for name, classes in sorted(parts.items()):
-        if sorted(classes) != list(range(num_classes)):
-            listed = ", ".join(map(str, sorted(classes)))
-            problems.append(
-                f"{folder / name}: expected a file for each of the classes 0..{num_classes - 1}; got {listed}"
-            )
-        else:
+        if sorted(classes) == list(range(num_classes)):
             found.append(OneFileAClass(name, tuple(classes[number] for number in range(num_classes))))
+        elif num_classes == 2:  # the numbers are not those of classes
+            found += [Foreground(path) for path in classes.values()]
+        else:
+            listed = ", ".join(map(str, sorted(classes)))
+            wanted = f"expected a file for each of the classes 0..{num_classes - 1}"
+            problems.append(f"{folder / name}: {wanted}; got {listed}")
     if problems:
         raise ProblemsError(str(folder), problems)
     if not found:

@@ -59,13 +59,31 @@ def file_cases(
         ProblemsError: Every defect of the two folders.
     """
     pairs, problems = find_pairs(probabilities, labels, orientation)
+    subject = f"{probabilities} against {labels}"
+    return checked_cases(pairs, problems, subject, patient, jobs=jobs, ray=ray, track=track)
+
+
+def checked_cases(
+    pairs: Sequence[FilePair],
+    problems: Sequence[str],
+    subject: str,
+    patient: str | None = None,
+    *,
+    jobs: int = 1,
+    ray: str | None = None,
+    track: Track = silent,
+) -> tuple[FileCases, int]:
+    """Cases of files that were found, and their number of classes; other arguments as for :func:`file_cases`.
+
+    The ``problems`` of finding them are raised together with every defect of a file, under the name ``subject``.
+    """
     with Workers(min(jobs, max(1, len(pairs))), ray) as workers:
         found = list(track(workers.map(inspect, pairs), "checking", len(pairs)))
-    problems += [problem for one in found for problem in one.problems]
+    problems = [*problems, *(problem for one in found for problem in one.problems)]
     counts = {pair: one.num_classes for pair, one in zip(pairs, found, strict=True) if one.num_classes}
     problems += _unlike_the_rest(counts)
     if problems:
-        raise ProblemsError(f"{probabilities} against {labels}", problems)
+        raise ProblemsError(subject, problems)
     return FileCases(pairs, patient), next(iter(counts.values()))
 
 

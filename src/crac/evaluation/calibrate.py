@@ -88,7 +88,11 @@ def of_files(
         jobs: Processes that check the files.
         track: Shows progress.
     """
-    cases, num_classes = file_cases(probabilities, labels, patient, jobs=jobs, track=track)
+    return of_cases(*file_cases(probabilities, labels, patient, jobs=jobs, track=track), regions)
+
+
+def of_cases(cases: CaseSource, num_classes: int, regions: Regions = "volume") -> Calibratable:
+    """Cases of a model that gives probabilities on the grid of the image, as :func:`of_files` makes them."""
     protocol = Protocol.named("clinical", [str(k) for k in range(num_classes)], regions=regions)
     return Calibratable(RememberedCases(cases), num_classes, protocol)
 

@@ -116,6 +116,35 @@ class OneFileAClass(Stored):
             _save(folder / path.name, part, nib.load(path), like=first)
 
 
+class Foreground(Stored):
+    """A NIfTI with the foreground's probabilities alone, of a task with two classes."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(stem(path), (path,))
+
+    def read(self) -> tuple[Array, tuple[float, ...] | None]:
+        """What the foreground lacks to 1 is the background's."""
+        volume, path = read_image(self.files[0]), self.files[0]
+        if np.isin(volume.array, (0, 1)).all():
+            raise InputError(f"{path} holds 0 and 1 only: a label map, not the foreground's probabilities")
+        found = np.concatenate([1 - volume.array, volume.array])
+        return found, tuple(float(size) for size in voxel_sizes(volume.affine))
+
+    def write(self, folder: Path, probabilities: Array, winner: NDArray[np.intp] | None) -> None:
+        """Write the foreground; where rounding would change the winner, it is one step off."""
+        image = nib.load(self.files[0])
+        found = _as_in(image, self.files[0], probabilities[1:], None)
+        if winner is not None:
+            stored = found[0] * float(image.dataobj.slope) + float(image.dataobj.inter)
+            x, y, z = np.nonzero((1 - stored < stored) != (winner == 1))
+            up = winner[x, y, z] == 1
+            if found.dtype.kind == "f":
+                found[0, x, y, z] = np.nextafter(found[0, x, y, z], np.where(up, 1, 0).astype(found.dtype))
+            else:
+                found[0, x, y, z] = np.where(up, found[0, x, y, z] + 1, found[0, x, y, z] - 1)
+        _save(folder / self.files[0].name, found[0], image)
+
+
 def rounded(probabilities: Array, dtype: Any, winner: NDArray[np.intp] | None) -> NDArray[Any]:
     """The numbers in another type, integers rounded, in which the winner is still ahead of all others."""
     dtype = np.dtype(dtype)

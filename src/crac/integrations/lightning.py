@@ -1,9 +1,14 @@
-"""Lightning: a callback that takes the outer step after each validation."""
+"""Lightning: a callback that takes the outer step after each validation, and one that calibrates at the end."""
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
+from crac.calibration import build_calibrator
 from crac.errors import InputError, require
 from crac.losses import SegmentationLoss
 
@@ -69,6 +74,72 @@ class MultiplierCallback(Callback):  # type: ignore[misc]
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+
+
+def predict_first(module: LightningModule, batch: Any) -> tuple[Tensor, Tensor]:
+    """Logits and labels of a batch ``(images, labels, ...)``."""
+    return module(batch[0]), batch[1]
+
+
+class CalibrationCallback(Callback):  # type: ignore[misc]
+    """Fits a calibrator on the validation batches when the training ends, and writes it to a file.
+
+    It belongs to the weights the training ended with. On several devices each reads its share of the batches, all find
+    the same calibrator, and one writes.
+
+    Args:
+        path: JSON file to write, for :func:`crac.load_calibrator`.
+        num_classes: ``K``, the background included.
+        method: One of :data:`crac.CALIBRATORS`.
+        predict: Gives logits ``(B, K, *S)`` and labels of a batch; by default ``module(batch[0]), batch[1]``.
+        **options: Of :meth:`crac.calibration.Calibrator.fit`: ``mask``, ``weight``, ``ignore_index``.
+
+    Attributes:
+        calibrator: Fitted once the training has ended.
+
+    Example::
+
+        from crac.integrations.lightning import CalibrationCallback
+
+        trainer = Trainer(callbacks=[CalibrationCallback("calibration.json", num_classes=4)])
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        num_classes: int,
+        method: str = "class_region",
+        predict: Callable[[Any, Any], tuple[Tensor, Tensor]] = predict_first,
+        **options: Any,
+    ) -> None:
+        self.path, self.predict, self.options = Path(path), predict, options
+        self.calibrator = build_calibrator(method, num_classes)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Stop a script without validation batches before it has trained for nothing."""
+        if not trainer.enable_validation:
+            raise InputError("CalibrationCallback fits on validation batches and there are none: give fit a dataloader")
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Fit and write."""
+        if trainer.fast_dev_run:
+            return
+        training = pl_module.training
+        pl_module.eval()
+        try:
+            self.calibrator.to(pl_module.device).fit(lambda: self._batches(trainer, pl_module), **self.options)
+        finally:
+            pl_module.train(training)
+        if trainer.is_global_zero:
+            self.calibrator.save(self.path)
+
+    @torch.no_grad()
+    def _batches(self, trainer: Trainer, module: LightningModule) -> Iterator[tuple[Tensor, Tensor]]:
+        loaders = trainer.val_dataloaders
+        for loader in loaders if isinstance(loaders, list | tuple) else [loaders]:
+            for batch in loader:
+                with trainer.strategy.precision_plugin.val_step_context():
+                    yield self.predict(module, trainer.strategy.batch_to_device(batch, module.device))
 
 
 def _part_of_training(trainer: Trainer) -> bool:

@@ -1,18 +1,23 @@
-"""MONAI: losses that take its targets, a handler for the outer step, calibration as one of its metrics."""
+"""MONAI: losses that take its targets, a handler for the outer step, a metric and a transform for calibration."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from crac.calibration import Calibrator, load_calibrator
+from crac.calibration.volume import calibrate_volume
 from crac.errors import InputError, one_of, require
 from crac.losses import DeepSupervision, SegmentationLoss
 from crac.metrics import CalibrationMeter
 from crac.metrics.results import SCALARS, CalibrationResult
 
 require("monai")
+from monai.config import KeysCollection  # noqa: E402
 from monai.metrics import CumulativeIterationMetric  # noqa: E402
+from monai.transforms import MapTransform  # noqa: E402
 from monai.utils import CommonKeys  # noqa: E402
 
 
@@ -199,3 +204,48 @@ class CalibrationMetric(CumulativeIterationMetric):  # type: ignore[misc]
     def result(self) -> CalibrationResult:
         """Return every number of all images together, by class and by region, and the bins."""
         return self.meter.compute(sync=True)
+
+
+class ApplyCalibrationd(MapTransform):  # type: ignore[misc]
+    """Turns logits into calibrated probabilities; takes the place of ``Activationsd(softmax=True)``.
+
+    Args:
+        keys: Items of shape ``(K, *S)``, 2-D or 3-D.
+        calibrator: A fitted one, or its file.
+        from_probabilities: The items are probabilities instead of logits.
+        slice_axis: Axis of ``S`` along which the slices of a volume follow each other, for a calibrator with regions
+            of slices; MONAI's loaders make it the last one.
+        allow_missing_keys: As in all of MONAI's transforms.
+
+    Example:
+        >>> from crac import build_calibrator
+        >>> transform = ApplyCalibrationd("pred", build_calibrator("temperature", num_classes=2))
+        >>> transform({"pred": torch.zeros(2, 4, 4)})["pred"][0, 0, 0].item()
+        0.5
+    """
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        calibrator: Calibrator | str | Path,
+        from_probabilities: bool = False,
+        slice_axis: int = -1,
+        allow_missing_keys: bool = False,
+    ) -> None:
+        super().__init__(keys, allow_missing_keys)
+        self.calibrator = load_calibrator(calibrator) if isinstance(calibrator, str | Path) else calibrator
+        if not isinstance(self.calibrator, Calibrator):
+            raise InputError(f"calibrator must be one of crac or its file; got {type(calibrator).__name__}")
+        self.from_probabilities, self.slice_axis = from_probabilities, slice_axis
+
+    def __call__(self, data: Mapping[Hashable, Tensor]) -> dict[Hashable, Tensor]:
+        """Return the data with calibrated probabilities in the place of the items."""
+        found = dict(data)
+        for key in self.key_iterator(found):
+            scores = _plain(found[key])
+            axis = self.slice_axis % max(1, scores.ndim - 1)
+            calibrator = self.calibrator.to(scores.device)
+            values = calibrate_volume(calibrator, scores, axis, from_probabilities=self.from_probabilities)
+            # A MetaTensor keeps where it lies.
+            found[key] = found[key].clone().to(values.dtype).copy_(values) if scores is not found[key] else values
+        return found

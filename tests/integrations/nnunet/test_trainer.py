@@ -11,10 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nibabel as nib
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+import crac
 from common import ROOT
 from crac.errors import InputError
 from crac.files import PARTIAL
@@ -287,3 +290,23 @@ def test_train_kill_continue_predict_evaluate(workspace: Path, real_data: Path, 
     succeed(workspace, f"{evaluate} --jobs 1")
     assert (tmp_path / "report" / "summary.json").is_file()
     assert len((tmp_path / "report" / "per_volume.csv").read_text().splitlines()) >= 3
+
+    # Calibrated on the fold's own validation cases; nnU-Net's ensembling takes what is written.
+    succeed(workspace, f"crac nnunet calibrate {fold.parent} --method temperature --force")
+    calibrator = crac.load_calibrator(fold.parent / "calibration.json")
+    assert (calibrator.name, calibrator.num_classes, calibrator.regions) == ("temperature", 3, "slice")
+    assert calibrator.fitted["batches"] == len(list((fold / "validation").glob("*.npz"))) >= 2
+    out, applied = tmp_path / "out", tmp_path / "applied"
+    succeed(workspace, f"crac nnunet apply {fold.parent / 'calibration.json'} --predictions {out} --out {applied}")
+    succeed(
+        workspace, f"nnUNetv2_ensemble -i {applied} {applied} -o {tmp_path / 'merged'} -np 1 --save_npz", **colleague
+    )
+    for path in sorted(out.glob("*.npz")):
+        before, after = (np.load(folder / path.name)["probabilities"] for folder in (out, applied))
+        assert (after.dtype, after.shape) == (before.dtype, before.shape)
+        expected = torch.tensor(np.log(before.clip(1e-7)) / calibrator.temperature.item()).softmax(0)
+        np.testing.assert_allclose(after, expected, atol=1e-5)
+        np.testing.assert_array_equal(after.argmax(0), before.argmax(0))
+        np.testing.assert_allclose(np.load(tmp_path / "merged" / path.name)["probabilities"], after, atol=1e-6)
+        merged, own = (nib.load(folder / f"{path.stem}.nii.gz") for folder in (tmp_path / "merged", out))
+        np.testing.assert_array_equal(np.asarray(merged.dataobj), np.asarray(own.dataobj))
