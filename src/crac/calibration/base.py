@@ -8,23 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from crac._version import __version__
-from crac.calibration.fitting import LOWEST, Coefficients, Fit, Portion, fit_cells
+from crac.calibration.fitting import LOWEST, Coefficients, Fit, fit_cells
+from crac.calibration.pieces import Choice, Piece, log_probabilities, pieces
 from crac.errors import InputError, check_number, one_of
 from crac.files import write_json
-from crac.functional.patches import check_integers
 from crac.functional.regions import check_radii, region_map
-from crac.metrics.masks import Mask, select_voxels
+from crac.metrics.masks import MASKS, Mask
 
 Batches = Callable[[], Iterable[tuple[Tensor, Tensor]]]
 FORMAT = 1
-SMALLEST = 1e-7
-"""Probabilities below it are raised to it before their logarithm is taken."""
-
-
-def log_probabilities(probabilities: Tensor) -> Tensor:
-    """Logits of a model that only gives probabilities: their logarithms, which softmax turns back into them."""
-    wide = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
-    return wide.clamp(min=SMALLEST).log()
 
 
 class Calibrator(nn.Module):
@@ -91,13 +83,18 @@ class Calibrator(nn.Module):
 
     def cells_of(self, predicted: Tensor) -> Tensor:
         """The cell of every voxel, ``(B, *S)``, of the classes that are predicted there."""
-        cell = predicted.long() if self.by_class else torch.zeros_like(predicted, dtype=torch.int64)
-        if not self.by_region:
-            return cell
+        return self.join(predicted.long(), *[self.regions_of(predicted)] * self.by_region)
+
+    def regions_of(self, predicted: Tensor) -> Tensor:
+        """The region of every voxel, ``(B, *S)``, in the map of the classes that are predicted."""
         slices = self.regions == "slice" and predicted.ndim == 4
         flat = predicted.flatten(0, 1) if slices else predicted
-        region = region_map(flat, radii=self.radii).view(predicted.shape)
-        return cell * (len(self.radii) + 1) + region
+        return region_map(flat, radii=self.radii).view(predicted.shape)
+
+    def join(self, predicted: Tensor, region: Tensor | None = None) -> Tensor:
+        """The cells of voxels whose predicted class, and region where cells tell regions apart, are known."""
+        cell = predicted if self.by_class else torch.zeros_like(predicted)
+        return cell if region is None else cell * (len(self.radii) + 1) + region
 
     def forward(self, logits: Tensor) -> Tensor:
         """Calibrated probabilities ``(B, K, *S)`` in at least ``float32``."""
@@ -152,22 +149,14 @@ class Calibrator(nn.Module):
         if weight not in ("voxel", "volume"):
             raise one_of("weight", weight, ("voxel", "volume"))
 
-        def voxels() -> Iterable[Portion]:
-            for given, labels in batches():
-                logits = self.checked(log_probabilities(given) if from_probabilities else given)
-                labels = self._checked_labels(labels, logits)
-                slices = self.regions == "slice" and logits.ndim == 5
-                keep = select_voxels(mask, logits, labels, ignore_index=ignore_index, in_slices=slices)
-                rows = [logits.transpose(0, 1).flatten(1), labels.flatten(), self.cells(logits).flatten()]
-                if keep is not None:
-                    chosen = keep.flatten().nonzero().squeeze(1)
-                    rows = [row.index_select(-1, chosen) for row in rows]
-                number = rows[1].numel()
-                if number:
-                    self._check_range(rows[1])
-                    yield *rows, 1.0 if weight == "voxel" else 1 / number  # type: ignore[misc]
+        if mask not in MASKS:
+            raise one_of("mask", mask, MASKS)
+        choice = Choice(mask, ignore_index, from_probabilities)
 
-        found = fit_cells(voxels, self.coefficients, self.num_cells, self.num_classes)
+        def voxels(few: bool) -> Iterable[Iterable[Piece]]:
+            return (pieces(self, scores, labels, choice, few) for scores, labels in batches())
+
+        found = fit_cells(voxels, self.coefficients, self.num_cells, self.num_classes, by_volume=weight == "volume")
         self.weights.copy_(found.weights)
         self.fitted = {"mask": mask, "weight": weight, "batches": found.batches, "passes": found.passes}
         self.fitted |= {"voxels": found.voxels, "voxels_by_cell": found.by_cell, "notes": self._notes(found)}
@@ -198,36 +187,25 @@ class Calibrator(nn.Module):
         return f"num_classes={self.num_classes}, radii={self.radii}, regions={self.regions!r}"
 
     def checked(self, logits: Tensor) -> Tensor:
-        """The logits in at least ``float32``; for scales by class less their logarithm of summed powers.
+        """Logits ``(B, K, *S)`` as :meth:`calibrated` takes them."""
+        self.check_shape(logits)
+        return self.widened(logits, 1)
+
+    def widened(self, logits: Tensor, dim: int) -> Tensor:
+        """The logits in at least ``float32``; for scales by class less their logarithm of summed powers along ``dim``.
 
         Softmax does not see what is subtracted, but scales that differ would.
         """
+        wide = logits if logits.dtype == torch.float64 else logits.float()
+        return wide.log_softmax(dim) if self.coefficients == "vector" else wide
+
+    def check_shape(self, logits: Tensor) -> None:
+        """Refuse what cannot be the logits of a batch."""
         if not logits.is_floating_point() or logits.ndim not in (4, 5) or logits.shape[1] != self.num_classes:
             raise InputError(
                 f"logits must be floating point of shape (B, {self.num_classes}, *S), S 2 or 3 sizes; "
                 f"got {logits.dtype} of shape {tuple(logits.shape)}"
             )
-        wide = logits if logits.dtype == torch.float64 else logits.float()
-        return wide.log_softmax(1) if self.coefficients == "vector" else wide
-
-    def _checked_labels(self, labels: Tensor, logits: Tensor) -> Tensor:
-        """The labels as ``(B, *S)``; these and the logits are refused where nothing can be fitted on them."""
-        check_integers(labels)
-        labels = labels.squeeze(1) if labels.ndim == logits.ndim and labels.shape[1] == 1 else labels
-        shape = (logits.shape[0], *logits.shape[2:])
-        if labels.shape != shape or labels.device != logits.device:
-            raise InputError(
-                f"labels must have shape {shape} on {logits.device} to match the logits; "
-                f"got {tuple(labels.shape)} on {labels.device}"
-            )
-        if logits.numel() and not torch.stack(logits.aminmax()).isfinite().all():
-            raise InputError("logits must be finite; got NaN or infinite values")
-        return labels
-
-    def _check_range(self, labels: Tensor) -> None:
-        low, high = map(int, labels.aminmax())
-        if low < 0 or high >= self.num_classes:
-            raise InputError(f"labels must lie in 0..{self.num_classes - 1}; got {low if low < 0 else high}")
 
     def _notes(self, found: Fit) -> list[str]:
         """What a reader should know about the fit, a sentence each."""

@@ -1,29 +1,31 @@
 """Maximum likelihood of calibrated probabilities, cell by cell, from data that is read a few times and never kept.
 
 Calibrated logits are linear in their coefficients, so the negative log-likelihood is convex, and Newton's method finds
-its minimum. The first pass keeps a small sample, on which the minimum is found roughly; each further pass takes a
-Newton step with the sums over all voxels, in double precision, until the steps vanish. The result therefore depends
-neither on the sample nor on how the data was divided into batches or processes.
+its minimum. The first pass keeps a small sample, on which the minimum is found roughly; each further pass takes a step
+with the sums over all voxels, in double precision, until what is left to go is negligible. The result therefore depends
+neither on the sample nor on how the data was divided into batches or processes. For a single scale the sums hold eight
+derivatives, with which one pass usually suffices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import comb, factorial
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from crac.calibration.pieces import Piece
 from crac.errors import InputError
 
 Coefficients = Literal["scale", "affine", "vector"]
 """Coefficients of a cell: one scale of all logits; that and a bias for each class; or both for each class."""
 
-Portion = tuple[Tensor, Tensor, Tensor, float | Tensor]
-"""Logits ``(K, V)``, labels ``(V,)``, cells ``(V,)``, and what these voxels weigh."""
-Voxels = Callable[[], Iterable[Portion]]
+Voxels = Callable[[bool], Iterable[Iterable[Piece]]]
+"""Reads the data, batch by batch, each in pieces; only a few of these, where told that a sample is enough."""
 
 LOWEST = 0.05
 """Smallest scale, the inverse of the largest temperature; the largest scale is ``1 / LOWEST``."""
@@ -31,12 +33,15 @@ PRIOR = 100
 """A cell's scale is drawn towards the common one as if that had been seen on this many average voxels."""
 RIDGE = 1.0
 """Strength of what holds biases near 0, in voxels."""
-SAMPLE = 2**12
-"""Voxels of each cell and batch, predicted right or wrong, that are kept in the first pass."""
+SAMPLE = 2**10
+"""Voxels of each cell and piece, predicted right or wrong, that are kept in the first pass."""
 MOST_SAMPLED = 2**21
 """With so many voxels the sample is large enough, in each process."""
-PART = 2**18
+PART = 2**16
+"""Voxels whose sums are taken at a time, so that a cache holds them; on a GPU 64 times as many."""
 PASSES, STEPS = 12, 60
+ORDER = 8
+"""Derivatives with respect to a single scale."""
 TOLERANCE = 1e-9
 
 
@@ -76,33 +81,56 @@ class Fit:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Sums over voxels by cell: negative log-likelihood ``(C,)``, its gradient and Hessian, voxels, total weight."""
+    """Sums over voxels by cell: negative log-likelihood ``(C,)``, its derivatives, voxels, total weight.
+
+    ``higher`` holds the derivatives of third and higher order for a single scale, and nothing otherwise.
+    """
 
     loss: Tensor
     gradient: Tensor
     hessian: Tensor
-    count: Tensor
+    higher: Tensor
     weight: Tensor
+    count: Tensor
 
     def plus(self, other: _Sums) -> _Sums:
         return _Sums(*(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True)))
 
+    def weighed(self, factor: float) -> _Sums:
+        scaled = {name: value * factor for name, value in vars(self).items() if name != "count"}
+        return replace(self, **scaled)
 
-def fit_cells(voxels: Voxels, coefficients: Coefficients, cells: int, num_classes: int) -> Fit:
+
+def fit_cells(voxels: Voxels, coefficients: Coefficients, cells: int, num_classes: int, *, by_volume: bool) -> Fit:
     """Find the coefficients of every cell with the highest likelihood.
 
     Several processes of an initialised ``torch.distributed`` group read a share of the data each and find the same.
 
+    Args:
+        voxels: The data.
+        coefficients: What is to be found.
+        cells: How many cells there are.
+        num_classes: ``K``.
+        by_volume: Every batch weighs the same, instead of every voxel.
+
     Raises:
         InputError: There is no voxel.
     """
-    sample, batches = _draw(voxels, cells)
+    sample = _draw(voxels, by_volume)
+    batches = 0
 
     def drawn(weights: Tensor) -> _Sums:
-        return _total(sample, weights, coefficients)
+        return _over_processes_sums(_of_pieces(sample, weights, coefficients))
 
     def whole(weights: Tensor) -> _Sums:
-        return _total(voxels(), weights, coefficients)
+        nonlocal batches
+        total, batches = _zeros(weights, coefficients), 0
+        for pieces in voxels(False):
+            own = _of_pieces(((*piece, None) for piece in pieces), weights, coefficients)
+            number = float(own.count.sum())
+            batches += number > 0
+            total = total.plus(own.weighed(1 / number) if by_volume and number else own)
+        return _over_processes_sums(total)
 
     start = Fit.identity(coefficients, cells, num_classes)
     if coefficients == "scale":  # a perfect cell has its minimum at the bound, to which Newton's steps only creep
@@ -124,39 +152,45 @@ def fit_cells(voxels: Voxels, coefficients: Coefficients, cells: int, num_classe
     )
 
 
-def _draw(voxels: Voxels, cells: int) -> tuple[list[Portion], int]:
-    """A sample on the CPU, as one portion or none, and the number of batches.
+def _draw(voxels: Voxels, by_volume: bool) -> list[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
+    """A sample on the CPU: pieces with the weight of each voxel, as one piece or none.
 
-    Up to ``SAMPLE`` voxels, evenly spaced, of each batch and cell that were predicted right, and as many of those
+    Up to ``SAMPLE`` voxels, evenly spaced, of each piece and cell that were predicted right, and as many of those
     predicted wrong: these are few where the model is good, and decide the temperature there.
     """
     sample: list[tuple[Tensor, ...]] = []
-    batches = size = 0
-    for logits, labels, cell, weight in voxels():
-        batches += 1
+    size = 0
+    for pieces in voxels(True):
+        own: list[tuple[Tensor, ...]] = []
+        for logits, labels, cell in pieces:
+            group = 2 * cell + (logits.argmax(0) != labels)
+            for number in torch.bincount(group).nonzero().flatten().tolist():
+                where = (group == number).nonzero().squeeze(1)
+                step = -(-where.numel() // SAMPLE)
+                each = torch.full((where[::step].numel(),), step, dtype=torch.float64)
+                where = where[::step]
+                own.append((logits[:, where].cpu(), labels[where].cpu(), cell[where].cpu(), each))
+        total = float(sum(part[3].sum() for part in own)) if by_volume else 1.0
+        sample += [(*part[:3], part[3] / total) for part in own]
+        size += sum(part[3].numel() for part in own)
         if size >= MOST_SAMPLED:
-            continue
-        group = 2 * cell + (logits.argmax(0) != labels)
-        for number in torch.bincount(group).nonzero().flatten().tolist():
-            where = (group == number).nonzero().squeeze(1)
-            step = -(-where.numel() // SAMPLE)
-            where = where[::step]
-            each = torch.full((where.numel(),), step, dtype=torch.float64) * weight
-            sample.append((logits[:, where].cpu(), labels[where].cpu(), cell[where].cpu(), each))
-            size += where.numel()
+            break
     joined = [torch.cat(parts, -1) for parts in zip(*sample, strict=True)]
-    return [(joined[0], joined[1], joined[2], joined[3])] if joined else [], batches
+    return [(joined[0], joined[1], joined[2], joined[3])] if joined else []
 
 
-def _total(portions: Iterable[Portion], weights: Tensor, coefficients: Coefficients) -> _Sums:
-    """The sums over all portions of all processes."""
-    total = _zeros(weights)
-    for logits, labels, cell, weight in portions:
-        each = torch.as_tensor(weight, dtype=torch.float64, device=logits.device).expand(labels.numel())
-        for first in range(0, labels.numel(), PART):
-            part = slice(first, first + PART)
-            total = total.plus(_sums(weights, coefficients, logits[:, part], labels[part], cell[part], each[part]))
-    return _Sums(*_over_processes(list(vars(total).values())))
+def _of_pieces(
+    pieces: Iterable[tuple[Tensor, Tensor, Tensor, Tensor | None]], weights: Tensor, coefficients: Coefficients
+) -> _Sums:
+    """The sums over pieces in this process; without weights every voxel weighs 1."""
+    total = _zeros(weights, coefficients)
+    for logits, labels, cell, weight in pieces:
+        size = PART if logits.device.type == "cpu" else 64 * PART
+        for first in range(0, labels.numel(), size):
+            part = slice(first, first + size)
+            own = None if weight is None else weight[part]
+            total = total.plus(_sums(weights, coefficients, logits[:, part], labels[part], cell[part], own))
+    return total
 
 
 def _minimise(
@@ -165,7 +199,7 @@ def _minimise(
     """Newton's method, every cell by itself; a step that makes a cell worse is halved.
 
     Returns:
-        The coefficients, sums there or a negligible step before, how often sums were taken, and whether it converged.
+        The coefficients, the sums there, how often sums were taken, and whether it converged.
     """
     size = weights.shape[1]
     identity = Fit.identity(coefficients, 1, {"scale": 1, "affine": size - 1, "vector": size // 2}[coefficients])
@@ -182,12 +216,51 @@ def _minimise(
         empty = (sums.count == 0).unsqueeze(1)
         hessian = sums.hessian + torch.diag_embed(ridge + 1e-12 * sums.weight.unsqueeze(1) + empty.double())
         step = _step(weights, sums.gradient + ridge * away, hessian, bounded=coefficients != "vector")
+        step, left = _refined(weights, step, sums, hessian) if coefficients == "scale" else (step, step - weights)
         following = torch.where(better.unsqueeze(1), step, (weights + best) / 2)
-        following = torch.where(empty, weights, following)
-        if bool(((following - weights).abs() <= TOLERANCE * weights.abs().clamp(min=1)).all()):
-            return following, sums, taken, True
+        left = torch.where(better.unsqueeze(1), left, following - weights)
+        following, left = torch.where(empty, weights, following), torch.where(empty, 0, left)
+        if bool((left.abs() <= TOLERANCE * weights.abs().clamp(min=1)).all()):
+            return following, _moved(sums, following - weights), taken, True
         weights = following
     return best, sums, most, False
+
+
+def _refined(weights: Tensor, step: Tensor, sums: _Sums, hessian: Tensor) -> tuple[Tensor, Tensor]:
+    """A step of single scales that follows all derivatives, and how far from the minimum it may still end.
+
+    The slope is a power series in the scale. Its root is taken where the series has settled there, as its last term
+    tells; elsewhere Newton's step is kept, and all of it is what may be left to go.
+    """
+    slopes = torch.cat([sums.gradient, hessian[:, 0], sums.higher], 1)  # (C, ORDER)
+    newton = (step - weights).squeeze(1)
+    move = newton
+    for _ in range(20):
+        move = move - _series(slopes, move) / _series(slopes[:, 1:], move).clamp(min=slopes[:, 1] / 4)
+    inside = (weights[:, 0] + move > LOWEST) & (weights[:, 0] + move < 1 / LOWEST)
+    last = slopes[:, -1].abs() / slopes[:, 1]
+    left = last * torch.maximum(
+        move.abs() ** (ORDER - 1) / factorial(ORDER - 1), move.abs() ** (ORDER - 2) / factorial(ORDER - 2)
+    )
+    settled = inside & (left <= 0.01 * newton.abs()) & (move.abs() <= 2 * newton.abs())
+    move, left = torch.where(settled, move, newton), torch.where(settled, left, newton)
+    return weights + move.unsqueeze(1), left.unsqueeze(1)
+
+
+def _series(derivatives: Tensor, move: Tensor) -> Tensor:
+    """The value of a power series, ``(C,)``, from its derivatives ``(C, N)`` at zero."""
+    total = torch.zeros_like(move)
+    for order in reversed(range(derivatives.shape[1])):
+        total = total * move / (order + 1) + derivatives[:, order]
+    return total
+
+
+def _moved(sums: _Sums, move: Tensor) -> _Sums:
+    """The sums a small step further, as far as they have the derivatives for it."""
+    if not sums.higher.numel():
+        return sums
+    curvature = _series(torch.cat([sums.hessian[:, 0], sums.higher], 1), move[:, 0])
+    return replace(sums, hessian=curvature.view_as(sums.hessian))
 
 
 def _step(weights: Tensor, gradient: Tensor, hessian: Tensor, *, bounded: bool) -> Tensor:
@@ -224,20 +297,20 @@ def _shrink(weights: Tensor, sums: _Sums, coefficients: Coefficients) -> Tensor:
     return torch.cat([drawn.unsqueeze(1), weights[:, 1:]], 1)
 
 
-def _zeros(weights: Tensor) -> _Sums:
+def _zeros(weights: Tensor, coefficients: Coefficients) -> _Sums:
     cells, size = weights.shape
-    new = weights.new_zeros
-    return _Sums(new(cells), new(cells, size), new(cells, size, size), new(cells), new(cells))
+    new, higher = weights.new_zeros, ORDER - 2 if coefficients == "scale" else 0
+    return _Sums(new(cells), new(cells, size), new(cells, size, size), new(cells, higher), new(cells), new(cells))
 
 
 def _sums(
-    weights: Tensor, coefficients: Coefficients, logits: Tensor, labels: Tensor, cell: Tensor, weight: Tensor
+    weights: Tensor, coefficients: Coefficients, logits: Tensor, labels: Tensor, cell: Tensor, weight: Tensor | None
 ) -> _Sums:
     """The sums of some voxels at given coefficients; double precision from the first addition on."""
-    classes, device = logits.shape[0], logits.device
-    total = _zeros(weights.to(device))
-    count = torch.bincount(cell, minlength=len(weights)).double()
-    mass = torch.zeros_like(total.weight).index_add_(0, cell, weight)
+    classes, device, cells = logits.shape[0], logits.device, len(weights)
+    total = _zeros(weights.to(device), coefficients)
+    count = torch.bincount(cell, minlength=cells).double()
+    mass = count if weight is None else torch.bincount(cell, weight, minlength=cells)
     labels = labels.long()
     if coefficients == "scale":
         # Relative to the labelled class, differences are small and exact where the model is right.
@@ -247,12 +320,13 @@ def _sums(
         top = z.amax(0)
         powers = (z - top).exp_()
         norm = powers.sum(0)
-        mean = (powers * logits).sum(0) / norm
-        square = (powers * logits.square()).sum(0) / norm
-        rows = torch.stack([norm.log() + top, mean, (square - mean.square()).clamp_(min=0)]) * weight
-        sums = rows.new_zeros(3, len(weights)).index_add_(1, cell, rows)
-        parts = sums[0], sums[1].unsqueeze(1), sums[2].view(-1, 1, 1)
-        return _Sums(*(part.cpu() for part in (*parts, count, mass)))
+        rows = [norm.log() + top, *_cumulants(logits, powers / norm)]
+        if weight is not None:
+            rows = [row * weight for row in rows]
+        loss, slope, curvature, *more = (torch.bincount(cell, row, minlength=cells) for row in rows)
+        parts = loss, slope.unsqueeze(1), curvature.view(-1, 1, 1), torch.stack(more, 1), mass, count
+        return _Sums(*(part.cpu() for part in parts))
+    weight = torch.ones(labels.numel(), dtype=torch.float64, device=device) if weight is None else weight
     spread = 1 if coefficients == "affine" else classes
     for number in count.nonzero().flatten().tolist():
         here = (cell == number).nonzero().squeeze(1)
@@ -278,7 +352,29 @@ def _sums(
             join[index + classes, index + 1] = 1
             gradient, hessian = join.T @ gradient, join.T @ hessian @ join
         total.gradient[number], total.hessian[number] = gradient, hessian
-    return _Sums(*(part.cpu() for part in (total.loss, total.gradient, total.hessian, count, mass)))
+    return _Sums(*(part.cpu() for part in (total.loss, total.gradient, total.hessian, total.higher, mass, count)))
+
+
+def _cumulants(values: Tensor, p: Tensor) -> list[Tensor]:
+    """The first ``ORDER`` cumulants ``(V,)`` of ``values`` that have the probabilities ``p``, ``(K, V)`` each.
+
+    They are the derivatives of the logarithm of summed powers.
+    """
+    mean = (p * values).sum(0)
+    away = values - mean
+    term, moments = p * away, [torch.ones_like(mean), torch.zeros_like(mean)]
+    for _ in range(2, ORDER + 1):
+        term = term * away
+        moments.append(term.sum(0))
+    found = [torch.zeros_like(mean), mean]
+    for order in range(2, ORDER + 1):
+        known = (comb(order - 1, n - 1) * found[n] * moments[order - n] for n in range(2, order - 1))
+        found.append(moments[order] - sum(known, torch.zeros_like(mean)))
+    return found[1:]
+
+
+def _over_processes_sums(sums: _Sums) -> _Sums:
+    return _Sums(*_over_processes(list(vars(sums).values())))
 
 
 def _over_processes(parts: list[Any]) -> list[Any]:

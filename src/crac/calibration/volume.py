@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-from crac.calibration.base import Calibrator, log_probabilities
+from crac.calibration.base import Calibrator
+from crac.calibration.pieces import log_probabilities
 
 SLAB = 2**20
 """Voxels that are calibrated at a time."""
