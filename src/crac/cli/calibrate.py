@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --probabilities: part of a file's name that says whose it is, as in 'patient[0-9]+' "
         "(default: each volume is of another patient)",
     )
+    add("--orientation", choices=("stored", "ras"), help="with --probabilities: of nnU-Net's .npz without their .pkl")
     add("--mirror", action="store_true", help="for prediction with --mirror")
     add("--data", type=Path, metavar="STORE", help="RUN's data, if it has moved")
     add_model_options(parser, calibration=False)
@@ -79,8 +80,8 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(
                 f"RUN must be the folder of a run, which names its validation part; got the file {args.model}"
             )
-        if args.out or args.regions or args.patient:
-            raise InputError("--out, --regions and --patient go with --probabilities; RUN keeps its own calibrator")
+        if args.out or args.regions or args.patient or args.orientation:
+            raise InputError("--out, --regions, --patient and --orientation go with --probabilities, not with RUN")
         model = Model.load(args.model, args.device, args.checkpoint, args.batch_size, args.mirror, calibrated=False)
         given = of_run(args.model, model, args.data, args.checkpoint)
         use = "crac predict and crac evaluate use it, --no-calibration shows the network as it is"
@@ -91,9 +92,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--out must be a file in a folder that exists; got {args.out}")
     if args.mirror or args.data:
         raise InputError("--mirror and --data go with RUN; --probabilities are taken as they are")
-    given = of_files(
-        args.probabilities, args.labels, args.regions or "volume", args.patient, jobs=os.cpu_count() or 1, track=track
-    )
+    options = {"orientation": args.orientation, "jobs": os.cpu_count() or 1, "track": track}
+    given = of_files(args.probabilities, args.labels, args.regions or "volume", args.patient, **options)
     return fit(args, given, args.out, f"crac apply {args.out} --probabilities DIR --out DIR uses it")
 
 

@@ -11,6 +11,7 @@ from crac.calibration import CALIBRATORS, Calibrator, build_calibrator
 from crac.evaluation.audit import file_cases
 from crac.evaluation.case import CaseSource, RememberedCases
 from crac.evaluation.crossfit import Gain, cross_fit, fit_batches
+from crac.evaluation.nnunet import Orientation
 from crac.evaluation.protocol import Protocol, Regions
 from crac.evaluation.run import RunCases
 from crac.files import finite, sha256
@@ -74,6 +75,7 @@ def of_files(
     regions: Regions = "volume",
     patient: str | None = None,
     *,
+    orientation: Orientation | None = None,
     jobs: int = 1,
     track: Track = silent,
 ) -> Calibratable:
@@ -85,10 +87,12 @@ def of_files(
         regions: Where neighbourhoods are taken that tell inside from boundary.
         patient: Regular expression for the part of a file's name that says whose it is; by default each volume is of
             another patient.
+        orientation: Of nnU-Net's ``.npz`` whose ``.pkl`` are missing, see :func:`crac.evaluation.audit`.
         jobs: Processes that check the files.
         track: Shows progress.
     """
-    return of_cases(*file_cases(probabilities, labels, patient, jobs=jobs, track=track), regions)
+    found = file_cases(probabilities, labels, patient, orientation=orientation, jobs=jobs, track=track)
+    return of_cases(*found, regions)
 
 
 def of_cases(cases: CaseSource, num_classes: int, regions: Regions = "volume") -> Calibratable:
