@@ -12,7 +12,7 @@ from crac.files import writing
 
 CPU_MOST, GPU_MOST = 2**28, 2**31
 """Bytes of a stack that are kept in memory."""
-SLAB = 2**26
+SLAB = 2**24
 """Numbers that are worked on at a time."""
 
 
