@@ -53,9 +53,9 @@ def test_the_orientation_of_an_array_is_said_or_given(codes: str, dims: int, tmp
         """Its answer depends on where in the image a voxel is."""
 
         def forward(self, images: Tensor) -> Tensor:
-            return super().forward(images) + torch.linspace(0, 4, images.shape[-1]) * torch.tensor([1.0, 0]).view(
-                1, 2, *[1] * (images.ndim - 2)
-            )
+            ramp = torch.linspace(0, 4, images.shape[-1]) + torch.linspace(0, 3, images.shape[-2])[:, None]
+            dark, bright = super().forward(images).unbind(1)
+            return torch.stack([dark + ramp, bright], 1)
 
     model = dataclasses.replace(threshold_model(RECIPES["resampled"], dims), network=Ramp())
     image = write_blobs(tmp_path / "ras.nii.gz", affine=np.diag([1.3, 0.8, 6.5, 1]))

@@ -59,8 +59,8 @@ def image_volume(image: SpatialImage, name: str) -> Volume:
     _check_header(name, image)
     with np.errstate(all="ignore"):
         array = np.asanyarray(image.dataobj)
-    header = image.header if isinstance(image, nib.Nifti1Pair) else nib.Nifti1Image.from_image(image).header
-    return _as_image(array.reshape((*array.shape, 1, 1)[:4]), np.asarray(image.affine, dtype=np.float64), header, name)
+    array, affine = array.reshape((*array.shape, 1, 1)[:4]), np.asarray(image.affine, dtype=np.float64)
+    return _as_image(array, affine, image.header if isinstance(image, nib.Nifti1Pair) else _header(array, affine), name)
 
 
 def read_label(path: str | Path) -> Volume:
