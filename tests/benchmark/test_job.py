@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from crac.benchmark import load_results
-from crac.benchmark.job import LOGIT_BINS, Folder, Views, do_job
+from crac.benchmark.job import Folder, do_job
+from crac.benchmark.views import LOGIT_BINS, Views
 from crac.cli import main
 from crac.data import Store
 from crac.evaluation import Case
@@ -29,7 +30,10 @@ def test_a_result_holds_what_the_network_of_its_run_does(tiny_suite: Any, tmp_pa
     results = {result.cell.method: result for result in load_results([tmp_path / "results"])}
     assert set(results) == {"ce", "ce-temperature", "crac-released"}
     ce, cool = results["ce"], results["ce-temperature"]
-    assert ce.temperature == 1 != cool.temperature
+    assert ce.calibrator is None
+    assert cool.calibrator["name"] == "temperature"
+    assert cool.temperature == cool.calibrator["temperature"][0] != 1
+    assert cool.cell.base == "ce"
     assert ce.frame()["dsc"].tolist() == cool.frame()["dsc"].tolist()
     assert (ce.frame()["nll[label_foreground]"] != cool.frame()["nll[label_foreground]"]).all()
     assert "lambda_outer_liver" in results["crac-released"].history

@@ -15,7 +15,8 @@ def test_suites_of_the_package_are_sound(name: str) -> None:
     suite = Suite.load(name)
     jobs = suite.jobs({data: SUITES / data for data in suite.datasets})
     names = [cell.name for job in jobs for cell in job.cells]
-    assert len(names) == len(set(names)) == len(suite.rows()) * len(suite.seeds) * len(suite.backbones)
+    runs = len(suite.seeds) * max(1, len(suite.splits)) * len(suite.backbones) * max(1, len(suite.objectives))
+    assert len(names) == len(set(names)) == len(suite.rows()) * (1 + len(suite.variants)) * runs
 
 
 @pytest.mark.parametrize("name", ["paper_acdc", "paper_flare", "hippocampus"])
@@ -50,7 +51,7 @@ def test_sweeps_and_temperature_become_rows(tiny_suite: Any) -> None:
         f"{method}.{seed}" for seed in (3, 4) for method in ("ce", "nacl-alpha0_05", "nacl-alpha0_5")
     ]
     assert [cell.method for cell in jobs[0].cells] == ["ce", "cool"]
-    assert [cell.tempered for cell in jobs[0].cells] == [False, True]
+    assert [(cell.calibrator, cell.fitted_on) for cell in jobs[0].cells] == [(None, "band"), ("temperature", "all")]
     assert jobs[1].config.method_options == {"border": "background", "alpha": 0.05}
     assert jobs[1].cells[0].sweep == {"alpha": 0.05}
     assert jobs[4].config.seed == 4
@@ -87,6 +88,10 @@ def test_stores_and_seeds_can_be_replaced(tiny_suite: Any) -> None:
         ({"methods": {"a/b": {"method": "ce"}}}, "string should match pattern"),
         ({"datasets": {"x": {}}}, "must name either a store or a phantom"),
         ({"seeds": []}, "seeds: list should have at least 1 item"),
+        ({"variants": {"a": {"calibrator": "platt"}}}, "calibrator must be one of identity, .*; got 'platt'"),
+        ({"variants": {"a": {"label": "x"}}}, "must name a calibrator or set flips"),
+        ({"splits": [0], "training": {"split_seed": 1}}, "splits and a split or split_seed of the training exclude"),
+        ({"masks": ["heart"]}, r"masks\.0: input should be"),
     ],
 )
 def test_what_is_wrong_is_said(tiny_suite: Any, changes: dict[str, Any], sentence: str) -> None:
@@ -113,3 +118,38 @@ def test_everything_that_is_wrong_is_said_at_once(tiny_suite: Any) -> None:
 def test_unknown_suites_list_the_known() -> None:
     with pytest.raises(InputError, match=f"one of {', '.join(NAMES)}; got 'acdc'"):
         Suite.load("acdc")
+
+
+PRACTICAL = {"ce", "fl", "ls", "svls", "mbls", "nacl-005", "nacl", "bwcr", "ml1ace", "ml1ace-soft"}
+
+
+@pytest.mark.parametrize("name", ["practical_acdc", "practical_hippocampus"])
+def test_practical_suites_have_every_axis(name: str) -> None:
+    suite = Suite.load(name)
+    assert set(suite.methods) == PRACTICAL | {"crac-released", "crac-paper", "crac-signed"}
+    assert (suite.backbones, suite.seeds, suite.splits) == (["unet", "nnunet"], [0, 1, 2], [0, 1])
+    jobs = suite.jobs(dict.fromkeys(suite.datasets, SUITES))
+    assert len(jobs) == 13 * 2 * 2 * 3 * 2
+    first = jobs[0]
+    ways = [(cell.calibrator, cell.flips) for cell in first.cells]
+    assert ways == [(None, False), ("temperature", False), ("class_region", False), ("class_region", True)]
+    assert [cell.label for cell in first.cells][1:] == ["Plain + T", "Plain + CxR", "Plain + CxR, mirrored"]
+    assert first.masks == ("label_foreground", "band")
+    assert {job.config.augment for job in jobs} == {True}
+    data = next(iter(suite.datasets))
+    assert first.name == f"{data}.unet.CE.ce.0-0"
+    dice = next(job for job in jobs if job.cells[0].objective == "Dice-CE" and job.cells[0].method == "nacl")
+    assert dice.config.method_options == {"alpha": 0.1, "dice_weight": 1.0}
+    last = jobs[-1]
+    assert (last.cells[0].name, last.config.split_seed) == (f"{data}.nnunet.Dice-CE.crac-signed.1-2", 1)
+
+
+def test_a_part_of_a_suite() -> None:
+    suite = Suite.load("practical_acdc")
+    part = suite.changed({}, [1], [0], ["unet"], ["Dice-CE"])
+    assert {job.name.split(".", 2)[0:2][1] for job in part.jobs({"acdc": SUITES})} == {"unet"}
+    assert len(part.jobs({"acdc": SUITES})) == 13
+    with pytest.raises(InputError, match="splits must be one of 0, 1; got 2"):
+        suite.changed({}, splits=[2])
+    with pytest.raises(InputError, match="objectives must be one of CE, Dice-CE; got 'Dice'"):
+        suite.changed({}, objectives=["Dice"])

@@ -5,8 +5,8 @@ from crac.errors import require
 for _package in ("pydantic", "yaml", "safetensors", "nibabel"):
     require(_package)
 
-from crac.benchmark.results import CellResult, load_results  # noqa: E402
+from crac.benchmark.results import CellResult, load_results, merge_results  # noqa: E402
 from crac.benchmark.runner import Summary, run_benchmark  # noqa: E402
 from crac.benchmark.suite import Suite  # noqa: E402
 
-__all__ = ["CellResult", "Suite", "Summary", "load_results", "run_benchmark"]
+__all__ = ["CellResult", "Suite", "Summary", "load_results", "merge_results", "run_benchmark"]

@@ -30,17 +30,20 @@ def drawings(group: Group) -> Iterator[Drawing]:
     if group.methods:
         yield f"reliability-{group.name}", "Accuracy against confidence, every method", partial(_reliability, group)
         yield f"logits-{group.name}", "Logits of the winning class and of the others", partial(_logits, group)
+    if "pooled.counted" in group.runs and group.runs["pooled.counted"].notna().all():
+        what = "Voxels that TACE counts, and what it says about them"
+        yield f"threshold-{group.name}", what, partial(_threshold, group)
     if _with_multipliers(group):
         yield f"multipliers-{group.name}", "Multipliers over the epochs", partial(_multipliers, group)
     for loss in group.sweeps:
         yield f"sweep-{loss}-{group.name}", f"Sensitivity of {loss} to its weight", partial(_sweep, group, loss)
-    if len(group.methods) > 2:
+    if len(group.shown) > 2:
         for measure in MAIN:
-            table = group.by_patient(measure.key, group.methods).to_numpy().T
+            table = group.by_patient(measure.key, group.shown).to_numpy().T
             if table.shape[1] > 1 and np.ptp(table, axis=0).any():  # without any difference there are no ranks
                 name = f"ranks-{measure.heading.lower()}-{group.name}"
                 what = f"Critical differences of {measure.heading}, test patients as blocks"
-                labels = [group.labels[method] for method in group.methods]
+                labels = [group.labels[method] for method in group.shown]
                 yield name, what, partial(critical_difference, table, labels, bool(measure.higher))
 
 
@@ -51,7 +54,7 @@ def draw_maps(group: Group, folder: Path) -> Iterator[Drawing]:
         group: The methods to show.
         folder: Folder of ``CELL.npz`` files.
     """
-    files = {method: folder / f"{group.of[method][0].cell.name}.npz" for method in group.methods}
+    files = {method: folder / f"{group.of[method][0].cell.name}.npz" for method in group.shown}
     if files := {method: path for method, path in files.items() if path.exists()}:
         yield f"maps-{group.name}", MAPS, partial(_maps, group, files)
 
@@ -80,8 +83,8 @@ def _titles(figure: Figure, x: str, y: str, title: str) -> Figure:
 
 
 def _reliability(group: Group) -> Figure:
-    figure, axes = _grid(len(group.methods))
-    for axis, method in zip(axes, group.methods, strict=True):
+    figure, axes = _grid(len(group.shown))
+    for axis, method in zip(axes, group.shown, strict=True):
         pooled = [result.pooled[MASK] for result in group.of[method]]
         counts = np.array([one["bins"]["counts"] for one in pooled], dtype=float)
         confidence, accuracy = (
@@ -105,22 +108,40 @@ def _pool(counts: NDArray[np.float64], means: Sequence[Sequence[float | None]]) 
 
 
 def _logits(group: Group) -> Figure:
-    figure, axes = _grid(len(group.methods))
-    low, high = group.results[0].logits["range"]
+    methods = [method for method in group.shown if all(result.logits for result in group.of[method])]
+    figure, axes = _grid(len(methods))
+    low, high = group.of[methods[0]][0].logits["range"]
     shares = {}
-    for method in group.methods:
+    for method in methods:
         for kind in ("winning", "other"):
             counts = np.sum([result.logits[kind] for result in group.of[method]], axis=0, dtype=float)
             shares[method, kind] = counts / max(counts.sum(), 1)
     seen = np.flatnonzero(np.sum(list(shares.values()), axis=0) > 1e-3)
     edges = np.linspace(low, high, len(next(iter(shares.values()))) + 1)
-    for axis, method in zip(axes, group.methods, strict=True):
+    for axis, method in zip(axes, methods, strict=True):
         for kind, colour in (("winning", PALETTE[1]), ("other", PALETTE[0])):
             axis.stairs(shares[method, kind], edges, fill=True, alpha=0.55, color=colour, label=kind)
         axis.set_title(group.labels[method], fontsize=9)
         axis.set_xlim(edges[seen[0]], edges[seen[-1] + 1])
     axes[0].legend(frameon=False, fontsize=8)
     return _titles(figure, "logit", "share", f"{group.title}: logits of the winning class and of the others")
+
+
+def _threshold(group: Group) -> Figure:
+    """Class-wise calibration error against the share of voxels that the threshold leaves, with it and without it."""
+    figure, ((axis,),) = _axes(1, 1, (7.5, 4.2))
+    share = group.over_seeds("pooled.counted")["mean"]
+    for colour, key, label in ((PALETTE[1], "tace", "TACE: probabilities above the threshold"),
+                               (PALETTE[0], "cece", "class-wise ECE: all voxels")):  # fmt: skip
+        error = group.over_seeds(f"{key}[{MASK}]")["mean"]
+        axis.scatter(100 * share[group.methods], error[group.methods], s=18, color=colour, label=label)
+    low = group.over_seeds(f"tace[{MASK}]")["mean"]
+    for method in group.shown:
+        axis.annotate(group.labels[method], (100 * share[method], low[method]), (3, 3), textcoords="offset points",
+                      fontsize=6)  # fmt: skip
+    axis.set(xlabel="voxels counted (%), mean over classes", ylabel="error", title=group.title)
+    axis.legend(frameon=False, fontsize=8)
+    return figure
 
 
 def _with_multipliers(group: Group) -> list[str]:

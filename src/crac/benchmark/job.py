@@ -3,23 +3,21 @@
 import contextlib
 import time
 import traceback
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from crac.benchmark.results import CellResult
 from crac.benchmark.suite import Cell, Job
-from crac.calibration import build_calibrator
+from crac.benchmark.variants import Tested, measure_cells
+from crac.benchmark.views import LOGIT_RANGE
 from crac.data import Split, Store
 from crac.errors import InputError
-from crac.evaluation import Case, Protocol, evaluate
-from crac.evaluation.run import RunCases
+from crac.evaluation import Protocol
+from crac.evaluation.protocol import Regions
 from crac.files import read_json, replacing, sha256, write_text
 from crac.models.checkpoint import Checkpoint
 from crac.models.model import Model
@@ -30,7 +28,6 @@ NOT_FOR_OTHERS = ("command", "machine", "platform", "started")
 """What a run records about its start that is nobody else's business, or differs without meaning."""
 
 CURVES = ("epoch", "train_loss", "validation_loss", "dice", "ece")
-LOGIT_RANGE, LOGIT_BINS = (-40.0, 40.0), 160
 
 
 @dataclass(frozen=True)
@@ -111,10 +108,20 @@ def _train_and_test(job: Job, folder: Folder) -> bool:
     if not result.finished:
         return False
     store, split = Store.open(job.config.data), RunFolder(result.run).split()
-    model = Model.load(result.run, job.config.accelerator, batch_size=max(16, job.config.batch_size))
-    for cell in job.cells:
-        if not folder.result(cell).exists():
-            _test(cell, job, folder, result, model, store, split)
+    size = max(64, job.config.batch_size)
+    model = Model.load(result.run, job.config.accelerator, batch_size=size, calibrated=False)
+    changes = {"masks": job.masks} if job.masks else {}
+    regions: Regions = "slice" if model.card.dims == 2 else "volume"
+    protocol = Protocol.named("paper", store.class_names, regions=regions, **changes)
+    protocol = replace(protocol, ignore_index=store.ignore_index)
+    missing = [cell for cell in job.cells if not folder.result(cell).exists()]
+    for tested in measure_cells(missing, model, store, split, protocol):
+        if tested.views is not None:
+            maps = folder.path / "maps" / f"{tested.cell.name}.npz"
+            maps.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(maps) as partial:
+                np.savez_compressed(partial, allow_pickle=False, **tested.views.slices)
+        _result(tested, job, result, store, split).save(folder.result(tested.cell))
     return True
 
 
@@ -128,34 +135,14 @@ def _train(job: Job, path: Path) -> Result:
     return resume(path)
 
 
-def _test(cell: Cell, job: Job, folder: Folder, result: Result, model: Model, store: Store, split: Split) -> None:
-    start = time.perf_counter()
-
-    def validation() -> Iterator[tuple[Tensor, Tensor]]:
-        cases = RunCases(model, store, split.validation)
-        for case in map(cases.load, cases.names):
-            yield case.scores.unsqueeze(0), case.labels.unsqueeze(0)
-
-    temperature = 1.0
-    if cell.tempered:
-        calibrator = build_calibrator("temperature", store.num_classes).to(model.device)
-        temperature = float(calibrator.fit(validation, mask="all", ignore_index=store.ignore_index).temperature)
-    cases = RunCases(model, store, split.test, transform=lambda logits: logits / temperature)
-    protocol = Protocol.named("paper", store.class_names, regions="slice" if model.card.dims == 2 else "volume")
-    protocol = replace(protocol, ignore_index=store.ignore_index)
-    views = Views(store)
-    evaluation = evaluate(cases, protocol, seen=views)
-    maps = folder.path / "maps" / f"{cell.name}.npz"
-    maps.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(maps) as partial:
-        np.savez_compressed(partial, allow_pickle=False, **views.slices)
-    rows = evaluation.rows
-    columns = [name for name in rows[0] if name not in ("volume", "patient", "voxels")]
+def _result(tested: Tested, job: Job, result: Result, store: Store, split: Split) -> CellResult:
+    rows, views = tested.evaluation.rows, tested.views
+    columns = tested.evaluation.columns
     environment = read_json(result.run / "environment.json")[-1]
     curves = [name for name in result.history[0] if name in CURVES or name.startswith(("ece_", "lambda_", "rho_"))]
-    training = sum(row["seconds"] for row in result.history)
-    CellResult(
-        cell=cell,
+    pooled = {mask: one.to_dict(store.class_names) for mask, one in tested.evaluation.pooled().items()}
+    return CellResult(
+        cell=tested.cell,
         suite=job.suite,
         dataset={
             "label": job.dataset_label,
@@ -168,74 +155,25 @@ def _test(cell: Cell, job: Job, folder: Folder, result: Result, model: Model, st
         classes=list(store.class_names),
         settings=job.settings,
         environment={name: value for name, value in environment.items() if name not in NOT_FOR_OTHERS},
-        seconds={"training": training, "evaluation": time.perf_counter() - start},
-        temperature=temperature,
+        seconds={"training": sum(row["seconds"] for row in result.history), "evaluation": tested.seconds},
+        calibrator=tested.calibrator,
         best_epoch=int(Checkpoint.read_info(RunFolder(result.run).best)["epoch"]),
-        protocol=asdict(protocol),
+        protocol=asdict(tested.evaluation.protocol),
         columns=columns,
         volumes={row["volume"]: [row[name] for name in columns] for row in rows},
         patients={row["volume"]: row["patient"] for row in rows},
-        pooled={mask: _small(one.to_dict(store.class_names)) for mask, one in evaluation.pooled().items()},
-        logits={"range": LOGIT_RANGE, "winning": views.winning.tolist(), "other": views.other.tolist()},
-        history={name: [row[name] for row in result.history] for name in curves},
-    ).save(folder.result(cell))
+        pooled={mask: _small(one, tested.cell.as_trained) for mask, one in pooled.items()},
+        logits={}
+        if views is None
+        else {"range": LOGIT_RANGE, "winning": views.winning.tolist(), "other": views.other.tolist()},
+        # The training is that of the network as trained, whose file keeps its curves.
+        history={name: [row[name] for row in result.history] for name in curves} if tested.cell.as_trained else {},
+    )
 
 
-def _small(pooled: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the bins that no figure shows: those of the classes within a region."""
-    for region in pooled["by_region"].values():
-        for one in region["by_class"].values():
-            del one["bins"]
+def _small(pooled: dict[str, Any], as_trained: bool) -> dict[str, Any]:
+    """Leave out the bins that no figure shows: those of the classes within a region, and of variants all classes'."""
+    parts = [*pooled["by_region"].values(), *([] if as_trained else [pooled])]
+    for one in (one for part in parts for one in part["by_class"].values()):
+        del one["bins"]
     return pooled
-
-
-class Views:
-    """What the figures need of the test volumes: histograms of their logits, a slice of the best and of the worst.
-
-    Args:
-        store: Where the images are.
-
-    Attributes:
-        winning: Histogram of the winning class's logits, over the voxels labelled foreground.
-        other: The same of the other classes' logits.
-        slices: ``best_`` and ``worst_`` name, dsc, image, label, prediction and confidence.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.winning, self.other = np.zeros((2, LOGIT_BINS), dtype=np.int64)
-        self.slices: dict[str, NDArray[Any]] = {}
-
-    def __call__(self, case: Case, row: dict[str, Any]) -> None:
-        """Take in one volume."""
-        shown = (case.labels > 0) & (case.labels != self.store.ignore_index)
-        ordered = case.scores[:, shown].sort(0, descending=True).values
-        self.winning += _histogram(ordered[:1])
-        self.other += _histogram(ordered[1:])
-        score = float(row["dsc"])
-        best, worst = (self.slices.get(f"{which}_dsc", default) for which, default in (("best", -1), ("worst", 2)))
-        for which, better in (("best", score > best), ("worst", score < worst)):
-            if better:  # never for NaN, the score of a volume without foreground
-                self.slices |= {f"{which}_{name}": array for name, array in self._slice(case, score).items()}
-
-    def _slice(self, case: Case, score: float) -> dict[str, NDArray[Any]]:
-        """Return the slice with most foreground, in bytes."""
-        index = int((case.labels > 0).sum((1, 2)).argmax())
-        confidence, prediction = case.scores[:, index].softmax(0).max(0)
-        image = np.array(self.store.image(case.name)[0, index], dtype=np.float32)
-        return {
-            "name": np.array(case.name),
-            "dsc": np.array(score),
-            "image": (255 * image.clip(0, 1)).astype(np.uint8),
-            "label": case.labels[index].cpu().numpy().astype(np.uint8),
-            "prediction": prediction.cpu().numpy().astype(np.uint8),
-            "confidence": (255 * confidence).round().cpu().numpy().astype(np.uint8),
-        }
-
-
-def _histogram(values: Tensor) -> NDArray[np.int64]:
-    """Count values in ``LOGIT_BINS`` bins; those outside the range are counted at its ends."""
-    low, high = LOGIT_RANGE
-    place = ((values.flatten() - low) * (LOGIT_BINS / (high - low))).long().clamp(0, LOGIT_BINS - 1)
-    counts: NDArray[np.int64] = torch.bincount(place, minlength=LOGIT_BINS).cpu().numpy()
-    return counts

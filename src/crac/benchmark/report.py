@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from crac.benchmark.figures import MAPS, draw_maps, drawings
-from crac.benchmark.results import MAIN, MASK, Difference, Group, Measure, group_results, load_results
+from crac.benchmark.results import MAIN, MASK, MOST_SHOWN, Difference, Group, Measure, group_results, load_results
 from crac.benchmark.suite import FROM_THE_CELL
 from crac.errors import require
 from crac.files import replacing, write_text, writing
@@ -68,12 +68,14 @@ class Column:
         measure: How its numbers are named, rounded and compared.
         values: Numbers, or text, by row; rows without one are missing or NaN.
         sd: Standard deviations over seeds by row, if there are any.
+        bounds: Ends of the 95 % interval by row, ``low`` and ``high``, if it is shown instead.
         paper: What the paper prints by row, if it is shown.
     """
 
     measure: Measure
     values: Series[Any]
     sd: Series[float] | None = None
+    bounds: DataFrame | None = None
     paper: Series[float] | None = None
 
     @functools.cached_property
@@ -81,8 +83,17 @@ class Column:
         """The numbers as printed: marks and ranks follow from these, so that readers can check them."""
         return self.values.dropna().map(self.measure.rounded).astype(float)
 
+    def parts(self) -> Iterator[tuple[str, Series[Any] | None]]:
+        """Yield the numbers of the column, each with what it adds to the heading."""
+        yield "", self.values
+        yield " sd", self.sd
+        if self.bounds is not None:
+            yield " low", self.bounds["low"]
+            yield " high", self.bounds["high"]
+        yield " paper", self.paper
+
     def text(self, row: str, style: tuple[str, ...] = MARKDOWN) -> str:
-        """Return an entry: mean ± standard deviation, marked, with the paper's value in brackets."""
+        """Return an entry: mean ± standard deviation or [interval], marked, with the paper's value in brackets."""
         value, sd, paper = (
             math.nan if one is None else one.get(row, math.nan) for one in (self.values, self.sd, self.paper)
         )
@@ -93,6 +104,9 @@ class Column:
         text = self.measure.shown(value)
         if not math.isnan(sd):
             text += f" {style[2]} {self.measure.shown(sd, signed=False)}"
+        if self.bounds is not None and row in self.bounds.index:
+            low, high = (self.measure.shown(float(self.bounds[end][row])) for end in ("low", "high"))
+            text += f" [{low}, {high}]"
         order = [] if self.measure.higher is None else sorted(set(self.printed), reverse=self.measure.higher)
         if len(order) > 1 and self.printed[row] in order[:2]:
             text = style[order.index(self.printed[row])].format(text)
@@ -134,7 +148,7 @@ class Table:
         parts = {
             f"{column.measure.heading}{ending}": values.reindex(list(self.rows))
             for column in self.columns
-            for ending, values in (("", column.values), (" sd", column.sd), (" paper", column.paper))
+            for ending, values in column.parts()
             if values is not None and (not ending or values.notna().any())
         }
         frame = pandas.DataFrame(parts).set_axis(pandas.Index(self.rows.values(), name=self.corner))
@@ -202,8 +216,11 @@ def compose(
         paper: Print the paper's values beside ours, and say how ours differ.
         notes: Text written by hand, placed after the first tables.
     """
-    backbones = dict.fromkeys(group.backbone for group in groups if group.methods)
-    main = [main_table([g for g in groups if g.backbone == name and g.methods], paper) for name in backbones]
+    alike: dict[tuple[str, str], list[Group]] = {}
+    for group in groups:
+        if group.methods:
+            alike.setdefault((group.backbone, group.objective), []).append(group)
+    main = [table for same in alike.values() for table in (main_table(same, paper), *map(fair_table, same))]
     drawn: dict[str, Callable[[], Figure]] = {}
     sections: list[dict[str, Any]] = []
     for group in groups:
@@ -232,7 +249,11 @@ def compose(
         main=main,
         sections=sections,
         rivals=_rivals,
+        first_by_rank=_first_by_rank,
         regions=_regions,
+        fitted_on=sorted({result.cell.fitted_on for result in results if result.cell.calibrator is not None}),
+        split_seeds=", ".join(dict.fromkeys(str(result.settings["split_seed"]) for result in results)),
+        thresholds=any(name.startswith(f"{IMAGES}/threshold-") for name in drawn),
         notes=notes.strip(),
         paper=[found for group in groups if (found := _against_paper(group))] if paper else [],
         first=results[0],
@@ -252,8 +273,28 @@ def main_table(groups: Sequence[Group], paper: bool = False) -> Table:
         column = _column(group, measure._replace(heading=f"{group.label} {measure.heading}"), group.methods)
         columns.append(replace(column, paper=paper_values(group)[measure.key]) if paper else column)
     beside = "; in brackets the paper's value" if paper else ""
-    caption = f"{backbone}: mean ± standard deviation over seeds{beside}"
-    return Table(f"main-{backbone}", caption, rows, columns).ranked()
+    name = "-".join(filter(None, [groups[0].objective, backbone]))
+    caption = f"{name}: mean ± standard deviation over seeds{beside}"
+    return Table(f"main-{name}", caption, rows, columns).ranked()
+
+
+def fair_table(group: Group) -> Table:
+    """Return the measures whose voxels do not depend on how sure a network is, with intervals over patients."""
+    columns = []
+    for measure in group.fair:
+        found = {method: one for method in group.methods if (one := group.interval(method, measure)) is not None}
+        frame = pandas.DataFrame({m: one[1:] for m, one in found.items()}, index=["mean", "low", "high"]).T
+        columns.append(Column(measure, frame["mean"], bounds=frame))
+    where = {
+        "band": "within 5 voxels of labelled or predicted foreground",
+        "union_foreground": "labelled or predicted so",
+    }
+    caption = (
+        f"{group.title}, no voxel left out for its probability ({group.fair_mask}: {where[group.fair_mask]}): mean "
+        "over patients, with the 95 % interval of a bootstrap over them"
+    )
+    rows = {method: group.labels[method] for method in group.methods}
+    return Table(f"fair-{group.name}", caption, rows, columns)
 
 
 def tables(group: Group) -> Iterator[Table]:
@@ -271,7 +312,10 @@ def tables(group: Group) -> Iterator[Table]:
         caption = f"{title}, other measures: of voxels labelled foreground, and {known}"
         yield _table(group, "measures", caption, OTHERS)
     if len(group.methods) > 1:
-        yield from (_differences(group, method) for method in group.ours)
+        many = len(group.methods) > MOST_SHOWN
+        yield from (_differences(group, method) for method in (_best(group, group.ours) if many else group.ours))
+    if table := _harm(group):
+        yield table
     for loss, (option, methods) in group.sweeps.items():
         rows = {
             method: group.labels[method] + ("" if group.of[method][0].cell.sweep else f" {option} {value:g}")
@@ -295,7 +339,7 @@ def paper_values(group: Group) -> DataFrame:
     start = len(keys) * printed["datasets"].index(group.dataset)
     table = pandas.DataFrame(printed["tables"][group.backbone]).T.iloc[:, start : start + len(keys)]
     firsts = {method: group.of[method][0] for method in group.methods}
-    losses = {method: first.settings["method"] for method, first in firsts.items() if not first.cell.tempered}
+    losses = {method: first.settings["method"] for method, first in firsts.items() if first.cell.as_trained}
     known = {method: loss for method, loss in losses.items() if loss in table.index}
     return table.loc[list(known.values())].set_axis(list(known)).set_axis(keys, axis=1)
 
@@ -318,7 +362,7 @@ def _differences(group: Group, method: str) -> Table:
     """One of our methods against every rival: difference, 95 % interval, and what it means."""
     rivals = {rival: group.labels[rival] for rival in group.methods if rival != method}
     columns = []
-    for measure in MAIN:
+    for measure in (*MAIN, *_on_band(group)):
         found = {rival: group.difference(method, rival, measure) for rival in rivals}
         texts = {rival: f"{one.interval} {one.verdict}".strip() for rival, one in found.items() if one is not None}
         columns.append(Column(measure._replace(higher=None), pandas.Series(texts, dtype=object)))
@@ -329,8 +373,57 @@ def _differences(group: Group, method: str) -> Table:
     return Table(f"bootstrap-{method}-{group.name}", caption, rivals, columns, "against")
 
 
+def _on_band(group: Group) -> list[Measure]:
+    """The fair measures that differences are shown of."""
+    return [one._replace(heading=f"{one.heading}, {group.fair_mask}") for one in (group.fair[0], group.fair[2])]
+
+
+def _best(group: Group, methods: Sequence[str]) -> list[str]:
+    """The one of some methods with the best Friedman rank among all; none where there is no rank."""
+    ranked = main_table([group]).columns[-2].values.reindex(list(methods)).dropna()
+    return [str(ranked.idxmin())] if len(ranked) else []
+
+
+def _first_by_rank(group: Group) -> dict[str, Any] | None:
+    """The first by Friedman rank, and who is significantly better than it where no voxel is left out."""
+    for first in _best(group, group.methods) if len(group.methods) > 2 else ():
+        better = {
+            measure.heading: [
+                group.labels[rival]
+                for rival in group.methods
+                if rival != first and (one := group.difference(rival, first, measure)) and one.verdict == "better"
+            ]
+            for measure in _on_band(group)
+        }
+        return {"label": group.labels[first], "better": better}
+    return None
+
+
+def _harm(group: Group) -> Table | None:
+    """CRaC with the preset ``signed`` minus the loss without it, both used in the same way; None without such rows."""
+    firsts = {method: group.of[method][0] for method in group.methods}
+    plain = {(r.cell.calibrator, r.cell.flips): m for m, r in firsts.items() if r.settings["method"] == "ce"}
+    pairs = {
+        method: plain[way]
+        for method, result in firsts.items()
+        if result.settings["method_options"].get("preset") == "signed"
+        and (way := (result.cell.calibrator, result.cell.flips)) in plain
+    }
+    if not pairs:
+        return None
+    columns = []
+    for measure in (*MAIN, *_on_band(group)):
+        found = {method: group.difference(method, rival, measure) for method, rival in pairs.items()}
+        texts = {method: f"{one.interval} {one.verdict}".strip() for method, one in found.items() if one is not None}
+        columns.append(Column(measure._replace(higher=None), pandas.Series(texts, dtype=object)))
+    caption = f"{group.title}: CRaC (signed) minus the same loss without it, used in the same way; intervals as above"
+    return Table(f"harm-{group.name}", caption, {method: group.labels[method] for method in pairs}, columns)
+
+
 def _rivals(group: Group) -> Iterator[tuple[str, str, list[Difference]]]:
-    """Each of our methods against NACL and against temperature scaling."""
+    """Each of our methods against NACL and against temperature scaling, where the tables are short."""
+    if len(group.methods) > MOST_SHOWN:
+        return
     for method, rival in itertools.product(group.ours, group.rivals):
         if found := [one for measure in MAIN if (one := group.difference(method, rival, measure)) is not None]:
             yield group.labels[method], group.labels[rival], found

@@ -11,17 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crac.benchmark.suite import Cell
+from crac.calibration import CALIBRATORS
 from crac.errors import InputError, require
-from crac.files import finite, read_json, write_text
+from crac.files import finite, read_json, replacing, write_text
 from crac.losses import METHODS
 from crac.metrics import paired_bootstrap
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-FORMAT = 1
+FORMAT = 2
+"""1: without calibrators but for a temperature, without variants, objectives and several splits."""
 DIGITS = 7
 """Significant digits kept: more than any table shows, few enough for small files."""
+
+MOST_SHOWN = 16
+"""Rows of a figure."""
 
 MASK = "label_foreground"
 """The voxels the paper measures calibration on."""
@@ -64,6 +69,10 @@ MAIN = (
 """The four measures of the paper."""
 
 
+FAIR = (("nll", "NLL"), ("brier", "Brier"), ("ece", "ECE"), ("cece", "class-wise ECE"))
+"""Measures that leave out no voxel for its probability: two proper scores, calibration of confidence and of classes."""
+
+
 @dataclass(frozen=True)
 class CellResult:
     """What came out of a cell.
@@ -76,7 +85,7 @@ class CellResult:
         settings: Settings of the training.
         environment: Versions and device.
         seconds: Duration of ``training`` and ``evaluation``.
-        temperature: The logits were divided by it; 1 where none was fitted.
+        calibrator: Name, coefficients and circumstances of the calibrator that was fitted; None where none was.
         best_epoch: The epoch whose weights were tested.
         protocol: How the volumes were measured.
         columns: Names of the measures.
@@ -94,7 +103,7 @@ class CellResult:
     settings: dict[str, Any]
     environment: dict[str, Any]
     seconds: dict[str, float]
-    temperature: float
+    calibrator: dict[str, Any] | None
     best_epoch: int
     protocol: dict[str, Any]
     columns: list[str]
@@ -119,6 +128,8 @@ class CellResult:
             content = read_json(path)
             if (version := content.pop("format")) > FORMAT:
                 raise InputError(f"{path} has result format {version}, this crac reads up to {FORMAT}: upgrade crac")
+            if version == 1:
+                _upgrade(content)
             for numbers in (content["volumes"], content["history"]):
                 for name, values in numbers.items():
                     numbers[name] = [math.nan if value is None else value for value in values]
@@ -135,17 +146,35 @@ class CellResult:
         table.insert(0, "patient", table.index.map(self.patients))
         return table
 
+    @property
+    def temperature(self) -> float:
+        """The temperature that was fitted; NaN where none was, or several."""
+        values = [] if self.calibrator is None else self.calibrator.get("temperature") or []
+        return float(values[0]) if len(values) == 1 else math.nan
+
     def numbers(self) -> dict[str, float]:
         """Return what was measured once for the cell, not for every volume."""
         pooled = self.pooled[MASK]
         regions = {f"{key}.{name}": part[key] for name, part in pooled["by_region"].items() for key in ("ece", "gap")}
         classes = {f"ece.{name}": part["ece"] for name, part in pooled["by_class"].items()}
+        if all("counted" in part for part in pooled["by_class"].values()):  # not in results of older versions
+            counted = [part["counted"] for part in pooled["by_class"].values()]
+            classes["counted"] = sum(counted) / len(counted)
         return {
             **{f"pooled.{key}": value for key, value in {**classes, **regions}.items()},
             **self.seconds,
             "best_epoch": self.best_epoch,
-            "temperature": self.temperature if self.cell.tempered else math.nan,
+            "temperature": self.temperature,
         }
+
+
+def _upgrade(content: dict[str, Any]) -> None:
+    """Turn the content of a file of format 1, which knew a temperature only, into that of format 2."""
+    temperature, cell = content.pop("temperature"), content["cell"]
+    content["calibrator"] = None
+    if cell.pop("tempered"):
+        cell |= {"calibrator": "temperature", "fitted_on": "all"}
+        content["calibrator"] = {"name": "temperature", "mask": "all", "temperature": [temperature]}
 
 
 def load_results(folders: Iterable[str | Path]) -> list[CellResult]:
@@ -164,8 +193,39 @@ def load_results(folders: Iterable[str | Path]) -> list[CellResult]:
     return [found[name][1] for name in sorted(found)]
 
 
+def merge_results(sources: Iterable[str | Path], out: Path) -> list[Path]:
+    """Copy result files of other machines into a folder of results; those that are there already must be the same.
+
+    Args:
+        sources: Folders of results.
+        out: Folder to copy into; made if needed.
+
+    Returns:
+        The files that are new.
+
+    Raises:
+        InputError: A file is no result, or another one of the same cell is there.
+    """
+    new: dict[Path, bytes] = {}
+    for folder in map(Path, sources):
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder of results")
+        for path in sorted(folder.rglob("*.json")):
+            target, content = out / f"{CellResult.load(path).cell.name}.json", path.read_bytes()
+            known = new.get(target) or (target.read_bytes() if target.exists() else content)
+            if known != content:
+                raise InputError(f"{path} differs from the result of the same cell in {out}: remove one of them")
+            if not target.exists():
+                new[target] = content
+    out.mkdir(parents=True, exist_ok=True)
+    for target, content in new.items():
+        with replacing(target) as partial:
+            partial.write_bytes(content)
+    return list(new)
+
+
 class Difference(NamedTuple):
-    """The mean over patients of one method's means over seeds minus another's, with its 95 % interval."""
+    """The mean over patients of one method's means over seeds minus another's or minus 0, with its 95 % interval."""
 
     measure: Measure
     estimate: float
@@ -199,6 +259,7 @@ class Group:
     Attributes:
         labels: Name of a method -> what the tables call it, in the order of :data:`crac.METHODS`.
         methods: The names without the values of sweeps: the rows of the tables.
+        trained: Those without a calibrator and without mirroring.
         ours: Those trained with CRaC.
         rivals: Those the text compares ours with: NACL and temperature scaling.
         sweeps: Loss -> the keyword that was varied, and for each of its values, growing, the name of the method; a row
@@ -218,11 +279,12 @@ class Group:
         self.methods = [method for method, first in firsts.items() if not first.cell.sweep]
         loss = {method: first.settings["method"] for method, first in firsts.items()}
         self.ours = [method for method in self.methods if loss[method] == "crac"]
-        self.rivals = [m for m in self.methods if loss[m] == "nacl" or firsts[m].cell.tempered]
+        self.trained = [method for method in self.methods if firsts[method].cell.as_trained]
+        self.rivals = [m for m in self.methods if loss[m] == "nacl" or firsts[m].cell.calibrator == "temperature"]
         swept = {loss[method]: option for method, first in firsts.items() for option in first.cell.sweep}
         self.sweeps = {name: (option, _sweep(name, option, firsts)) for name, option in swept.items()}
 
-        keys = [(result.cell.method, result.cell.seed) for result in self.results]
+        keys = [(result.cell.method, result.cell.run) for result in self.results]
         frames = [result.frame() for result in self.results]
         self.volumes: DataFrame = pandas.concat(frames, keys=keys, names=["method", "seed", "volume"], join="inner")
         means = self.volumes.drop(columns="patient").groupby(level=["method", "seed"]).mean()
@@ -232,9 +294,25 @@ class Group:
 
         first = self.results[0]
         self.dataset, self.backbone, self.classes = first.cell.dataset, first.cell.backbone, first.classes
+        self.objective = first.cell.objective
         self.label: str = first.dataset["label"]
-        self.name = f"{self.dataset}-{self.backbone}"
-        self.title = f"{self.label}, {self.backbone}"
+        self.name = "-".join(filter(None, [self.dataset, self.objective, self.backbone]))
+        self.title = ", ".join(filter(None, [self.label, self.objective, self.backbone]))
+
+    @property
+    def shown(self) -> list[str]:
+        """The rows that figures show: where there are many, the networks as trained."""
+        return self.methods if len(self.methods) <= MOST_SHOWN else self.trained
+
+    @property
+    def fair_mask(self) -> str:
+        """The voxels that favour no method as far as results have them: near foreground, labelled or predicted."""
+        return "band" if "nll[band]" in self.runs else "union_foreground"
+
+    @property
+    def fair(self) -> tuple[Measure, ...]:
+        """The measures of :data:`FAIR`, on that mask."""
+        return tuple(Measure(f"{key}[{self.fair_mask}]", heading) for key, heading in FAIR)
 
     def over_seeds(self, key: str) -> DataFrame:
         """Return ``mean`` and ``std`` over the seeds by method; NaN where a seed has no value."""
@@ -247,6 +325,11 @@ class Group:
         means: Series[float] = values.mean().where(values.count() == values.size())
         return means.unstack("method")[list(methods)].dropna()
 
+    def interval(self, method: str, measure: Measure) -> Difference | None:
+        """Return the mean over patients with its 95 % interval; None where no patient has a value."""
+        values = self.by_patient(measure.key, [method])[method]
+        return None if values.empty else Difference(measure, *paired_bootstrap(values, 0 * values))
+
     def difference(self, first: str, second: str, measure: Measure) -> Difference | None:
         """Compare two methods on the patients both were tested on; None where there is none."""
         table = self.by_patient(measure.key, [first, second])
@@ -254,24 +337,25 @@ class Group:
 
 
 def group_results(results: Sequence[CellResult]) -> list[Group]:
-    """Sort results into groups, the data sets and backbones in alphabetical order, ``unet`` first."""
-    groups: dict[tuple[str, bool, str], list[CellResult]] = {}
+    """Sort results into groups, data sets, backbones and objectives in alphabetical order, ``unet`` first."""
+    groups: dict[tuple[str, bool, str, str], list[CellResult]] = {}
     for result in results:
         dataset, backbone = result.cell.dataset, result.cell.backbone
-        groups.setdefault((dataset, backbone != "unet", backbone), []).append(result)
+        groups.setdefault((dataset, backbone != "unet", backbone, result.cell.objective), []).append(result)
     return [Group(groups[key]) for key in sorted(groups)]
 
 
 def _order(result: CellResult) -> tuple[Any, ...]:
     cell = result.cell
     place = list(METHODS).index(result.settings["method"])
-    return place, cell.tempered, sorted(cell.sweep.items()), cell.method, cell.seed
+    variant = (cell.flips, list(CALIBRATORS).index(cell.calibrator or "identity"))
+    return place, sorted(cell.sweep.items()), cell.base or cell.method, variant, cell.method, cell.split or 0, cell.seed
 
 
 def _sweep(loss: str, option: str, firsts: dict[str, CellResult]) -> dict[float, str]:
     found: dict[float, str] = {}
     for method, first in firsts.items():
         value = first.settings["method_options"].get(option)
-        if first.settings["method"] == loss and value is not None and not first.cell.tempered:
+        if first.settings["method"] == loss and value is not None and first.cell.as_trained:
             found.setdefault(value, method)
     return dict(sorted(found.items()))

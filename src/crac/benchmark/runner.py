@@ -6,6 +6,7 @@ has a place for one, so that the iterator may end early, and yields every job as
 
 import contextlib
 import fnmatch
+import itertools
 import multiprocessing
 import os
 import signal
@@ -219,16 +220,17 @@ def _make_ready(suite: Suite, name: str, folder: Folder) -> None:
         store = Store.open(dataset.store or folder.data(name))
     except InputError as error:
         raise InputError(f"data set {name}: {error} (another place: --data {name}=STORE)") from error
-    file, seed = suite.training.split, suite.training.split_seed
-    split = store.split(seed) if file is None else Split.load(file, store.cases)
+    file = suite.training.split
+    seeds = suite.splits or [suite.training.split_seed]
+    splits = [store.split(seed) for seed in seeds] if file is None else [Split.load(file, store.cases)]
     patients = len({case.patient for case in store.cases.values()})
-    for part in ("train", "validation", "test"):
+    for split, part in itertools.product(splits, ("train", "validation", "test")):
         if not getattr(split, part):
             raise InputError(
                 f"data set {name}: its {patients} patients leave the {part} part of the split empty; a benchmark needs "
                 "patients to train, to validate and to test"
             )
-    if not any(sum(store.cases[case].prepared_voxels[1:]) for case in split.test):
+    if not all(any(sum(store.cases[case].prepared_voxels[1:]) for case in split.test) for split in splits):
         raise InputError(
             f"data set {name}: no volume of the test part has a voxel labelled foreground, so nothing can be measured"
         )

@@ -1,23 +1,26 @@
-"""What a benchmark compares: data sets × backbones × methods × seeds, read from a YAML file."""
+"""What a benchmark compares: data sets × backbones × objectives × methods × variants × splits × seeds, from YAML."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from crac.calibration import CALIBRATORS
 from crac.data.recipe import Strict
 from crac.errors import InputError, checked, one_of
 from crac.losses import METHODS
+from crac.metrics.masks import Mask
 from crac.networks import BACKBONES
 from crac.training.config import TrainConfig, read_yaml
 
 SUITES = Path(__file__).parent / "suites"
 FROM_THE_CELL = ("data", "method", "method_options", "backbone", "seed")
+SPLIT = "split_seed"
 """Settings of a training that the cells of a suite decide."""
 
 NOT_THE_RESULT = ("data", "accelerator", "devices", "nodes", "cache", "cuda_graph", "mlflow", "pictures", "save_every")
@@ -38,8 +41,13 @@ class Cell:
         method: Name of the method's row in the tables.
         seed: Seed of the training.
         label: How the tables call the method.
-        tempered: Whether the network's temperature is fitted on the validation set.
         sweep: The keyword that is varied, with its value in this cell.
+        base: Name of the row whose networks are measured, if not the row itself.
+        calibrator: What was fitted on the validation set, one of :data:`crac.CALIBRATORS`; None for nothing.
+        fitted_on: Which voxels it was fitted on.
+        flips: Whether predictions are averaged over mirrored images.
+        objective: Name of what all methods were added to; empty where a suite has one only.
+        split: Seed of the split; None where a suite has one only.
     """
 
     dataset: str
@@ -47,13 +55,29 @@ class Cell:
     method: str
     seed: int
     label: str
-    tempered: bool = False
     sweep: dict[str, float] = field(default_factory=dict)
+    base: str = ""
+    calibrator: str | None = None
+    fitted_on: Mask = "band"
+    flips: bool = False
+    objective: str = ""
+    split: int | None = None
 
     @property
     def name(self) -> str:
         """A name that is unique in a benchmark and can be that of a file."""
-        return f"{self.dataset}.{self.backbone}.{self.method}.{self.seed}"
+        objective = f"{self.objective}." if self.objective else ""
+        return f"{self.dataset}.{self.backbone}.{objective}{self.method}.{self.run}"
+
+    @property
+    def run(self) -> int | str:
+        """Which of the trainings of a row it is: the seed, after that of the split where there are several."""
+        return self.seed if self.split is None else f"{self.split}-{self.seed}"
+
+    @property
+    def as_trained(self) -> bool:
+        """Whether the network is measured as it is."""
+        return self.calibrator is None and not self.flips
 
 
 @dataclass(frozen=True)
@@ -65,12 +89,14 @@ class Job:
         dataset_label: How the tables call the data set.
         config: Settings of the training.
         cells: The first is the network as trained, the others are variants that need no training.
+        masks: Which voxels calibration is measured on; empty for those of the protocol.
     """
 
     suite: str
     dataset_label: str
     config: TrainConfig
     cells: tuple[Cell, ...]
+    masks: tuple[Mask, ...] = ()
 
     @property
     def name(self) -> str:
@@ -150,6 +176,35 @@ class Method(Strict):
         return self
 
 
+class Variant(Strict):
+    """Another way to use the same networks; every method becomes one more row.
+
+    Args:
+        calibrator: What is fitted on the validation set, one of :data:`crac.CALIBRATORS`.
+        flips: Whether predictions are averaged over mirrored images.
+        fitted_on: Which voxels the calibrator is fitted on.
+        label: What the tables add to the method's name.
+    """
+
+    calibrator: str | None = None
+    flips: bool = False
+    fitted_on: Mask = "band"
+    label: str | None = None
+
+    @field_validator("calibrator")
+    @classmethod
+    def _known(cls, name: str | None) -> str | None:
+        if name is not None and name not in CALIBRATORS:
+            raise one_of("calibrator", name, CALIBRATORS)
+        return name
+
+    @model_validator(mode="after")
+    def _something(self) -> Variant:
+        if self.calibrator is None and not self.flips:
+            raise ValueError("must name a calibrator or set flips: the network as trained is measured anyway")
+        return self
+
+
 class Training(TrainConfig):
     """Settings of :class:`crac.training.TrainConfig` that all cells share."""
 
@@ -167,6 +222,10 @@ class Suite(Strict):
         backbones: Networks, of :data:`crac.networks.BACKBONES`.
         methods: Rows by name, in the order of the tables.
         seeds: Each cell is trained once with every one.
+        variants: Further ways to use the networks of every method, by name.
+        objectives: Options of the losses that every method is run with in turn, by name; once without any by default.
+        splits: Seeds of the split by patient, each with all seeds; that of the training by default.
+        masks: Which voxels calibration is measured on; those of the protocol by default.
         training: Settings of the trainings that hold for all cells.
     """
 
@@ -176,6 +235,10 @@ class Suite(Strict):
     backbones: list[str] = Field(min_length=1)
     methods: dict[Name, Method] = Field(min_length=1)
     seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
+    variants: dict[Name, Variant] = Field(default_factory=dict)
+    objectives: dict[Name, dict[str, Any]] = Field(default_factory=dict)
+    splits: list[Annotated[int, Field(ge=0)]] = Field(default_factory=list)
+    masks: list[Mask] = Field(default_factory=list)
     training: Training = Training()
 
     @field_validator("backbones")
@@ -205,6 +268,12 @@ class Suite(Strict):
             raise ValueError(f"{', '.join(taken)} must not be set here: the cells of the suite decide it")
         return training
 
+    @model_validator(mode="after")
+    def _one_way_to_split(self) -> Suite:
+        if self.splits and ({"split", SPLIT} & self.training.model_fields_set):
+            raise ValueError("splits and a split or split_seed of the training exclude each other")
+        return self
+
     @classmethod
     def load(cls, source: str | Path) -> Suite:
         """Read a suite; all that is wrong with it is reported together.
@@ -220,13 +289,33 @@ class Suite(Strict):
             path = SUITES / f"{source}.yaml"
         return checked(cls, {"name": path.stem, **read_yaml(path)}, f"{path} is not a suite")
 
-    def changed(self, stores: Mapping[str, Path], seeds: Sequence[int] = ()) -> Suite:
-        """Return the suite with other stores for some of its data sets, and with other seeds if any are given."""
+    def changed(
+        self,
+        stores: Mapping[str, Path],
+        seeds: Sequence[int] = (),
+        splits: Sequence[int] = (),
+        backbones: Sequence[str] = (),
+        objectives: Sequence[str] = (),
+    ) -> Suite:
+        """Return the suite with other stores, and with a part of its other axes where some are given."""
         for name in stores:
             if name not in self.datasets:
                 raise one_of("data", name, self.datasets)
         changed = {name: DataSet(store=path, label=self.datasets[name].label) for name, path in stores.items()}
-        return self.model_copy(update={"datasets": {**self.datasets, **changed}, "seeds": list(seeds) or self.seeds})
+        update: dict[str, Any] = {"datasets": {**self.datasets, **changed}, "seeds": list(seeds) or self.seeds}
+        axes: tuple[tuple[str, Sequence[Any], Iterable[Any]], ...] = (
+            ("splits", splits, self.splits),
+            ("backbones", backbones, self.backbones),
+            ("objectives", objectives, self.objectives),
+        )
+        for name, chosen, known in axes:
+            if unknown := [one for one in chosen if one not in known]:
+                raise one_of(name, unknown[0], known)
+            if chosen:
+                update[name] = list(chosen)
+        if objectives:
+            update["objectives"] = {name: self.objectives[name] for name in objectives}
+        return self.model_copy(update=update)
 
     def rows(self) -> dict[str, Method]:
         """Return the rows of the tables by name, a sweep as one row per value."""
@@ -241,22 +330,41 @@ class Suite(Strict):
         return rows
 
     def jobs(self, stores: Mapping[str, Path]) -> list[Job]:
-        """Return the trainings on the stores of the data sets, each with every cell that uses it."""
+        """Return the trainings on the stores of the data sets, each with every cell that uses it.
+
+        All methods come before the next seed, and all seeds before the next split, so that what is there after a part
+        of the time can be compared.
+        """
         rows = self.rows()
+        trained = [name for name, row in rows.items() if row.method is not None]
+        splits: list[int | None] = [*self.splits] or [None]
         found = []
-        for dataset, backbone, seed, name in itertools.product(self.datasets, self.backbones, self.seeds, rows):
+        for dataset, backbone, split, seed, objective, name in itertools.product(
+            self.datasets, self.backbones, splits, self.seeds, self.objectives or [""], trained
+        ):
             row = rows[name]
-            if row.method is None:
-                continue
-            decided = {"data": stores[dataset], "method": row.method, "method_options": row.options,
-                       "backbone": backbone, "seed": seed}  # fmt: skip
+            decided = {
+                "data": stores[dataset], "method": row.method, "backbone": backbone, "seed": seed,
+                "method_options": {**row.options, **self.objectives.get(objective, {})},
+            }  # fmt: skip
+            if split is not None:
+                decided[SPLIT] = split
             config = TrainConfig.make({**self.training.model_dump(), **decided}, f"suite {self.name}, method {name}")
-            cells = [
-                Cell(dataset, backbone, key, seed, own.label or key, own.temperature_of is not None,
-                     {option: values[0] for option, values in own.sweep.items()})
-                for key, own in rows.items()
-                if name in (key, own.temperature_of)
+            label = row.label or name
+            sweep = {option: values[0] for option, values in row.sweep.items()}
+            own = Cell(dataset, backbone, name, seed, label, sweep, objective=objective, split=split)
+            tempered = [
+                replace(own, method=key, label=other.label or key, base=name, calibrator="temperature", fitted_on="all")
+                for key, other in rows.items()
+                if other.temperature_of == name
+            ]
+            variants = [
+                replace(
+                    own, method=f"{name}-{key}", label=f"{label} + {one.label or key}", base=name,
+                    calibrator=one.calibrator, fitted_on=one.fitted_on, flips=one.flips,
+                )
+                for key, one in self.variants.items()
             ]  # fmt: skip
-            cells.sort(key=lambda cell: cell.tempered)  # the network as trained comes first
-            found.append(Job(self.name, self.datasets[dataset].label or dataset, config, tuple(cells)))
+            cells = (own, *tempered, *variants)
+            found.append(Job(self.name, self.datasets[dataset].label or dataset, config, cells, tuple(self.masks)))
         return found

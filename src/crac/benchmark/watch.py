@@ -38,9 +38,9 @@ class Watch:
         self.took: dict[str, float] = {}
         self.live = False
         for job in jobs:
-            if folder.result(job.cells[0]).exists():
-                seconds = CellResult.load(folder.result(job.cells[0])).seconds
-                self.took[job.name] = seconds["training"] + len(job.cells) * seconds["evaluation"]
+            if known := [CellResult.load(path).seconds for path in map(folder.result, job.cells) if path.exists()]:
+                tests = [seconds["evaluation"] for seconds in known]
+                self.took[job.name] = known[0]["training"] + sum(tests) / len(tests) * len(job.cells)
 
     def named(self, *states: str) -> list[str]:
         """Return the names of the jobs in these states."""
@@ -100,15 +100,16 @@ class Watch:
     def table(self) -> Any:
         """Return one row per data set, backbone and method, with the seeds side by side."""
         table = require("rich.table").Table(title=self.headline(), title_justify="left")
-        seeds = sorted({job.config.seed for job in self.jobs.values()})
-        for heading in ("data set", "backbone", "method", *(f"seed {seed}" for seed in seeds)):
+        runs = list(dict.fromkeys(job.cells[0].run for job in self.jobs.values()))
+        for heading in ("data set", "backbone", "method", *(f"seed {run}" for run in runs)):
             table.add_column(heading)
-        rows: dict[tuple[str, str, str], dict[int, str]] = {}
+        rows: dict[tuple[str, str, str], dict[int | str, str]] = {}
         for job in self.jobs.values():
             cell = job.cells[0]
-            rows.setdefault((cell.dataset, cell.backbone, cell.label), {})[cell.seed] = self._describe(job)
+            method = f"{cell.label}, {cell.objective}" if cell.objective else cell.label
+            rows.setdefault((cell.dataset, cell.backbone, method), {})[cell.run] = self._describe(job)
         for key, states in rows.items():
-            table.add_row(*key, *(states.get(seed, "") for seed in seeds))
+            table.add_row(*key, *(states.get(run, "") for run in runs))
         return table
 
     def _describe(self, job: Job) -> str:

@@ -17,6 +17,7 @@ EXAMPLE = f"""examples:
   crac benchmark my_suite.yaml --out bench --jobs 4                 four runs at a time, over the local GPUs
   crac benchmark my_suite.yaml --out bench --ray auto               on a running Ray cluster
   crac benchmark paper_acdc --out bench --only 'crac*' --seeds 0 --time-limit 540
+  crac benchmark practical_acdc --out bench --backbones unet --splits 0 --seeds 0 --time-limit 540 --merge other/results
   crac benchmark --render bench/results --out report --paper        tables and figures again, from the results
 
 Give the same command again to go on: finished runs are kept, broken ones are tried again. Suites that come with the
@@ -30,6 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", nargs="+", default=[], metavar="NAME=STORE", help="where a data set's store is")
     parser.add_argument("--only", nargs="+", default=[], metavar="METHOD", help="rows to run; * and ? match any")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="N", help="instead of the suite's")
+    parser.add_argument("--splits", nargs="+", type=int, metavar="N", default=[], help="of the suite's, only these")
+    parser.add_argument("--backbones", nargs="+", metavar="NAME", default=[], help="of the suite's, only these")
+    parser.add_argument("--objectives", nargs="+", metavar="NAME", default=[], help="of the suite's, only these")
+    merged = "take over results of the same suite from other folders first"
+    parser.add_argument("--merge", nargs="+", metavar="RESULTS", default=[], help=merged)
     parser.add_argument("--jobs", type=int, metavar="N", help="runs at a time (default: 1; on Ray: all it has)")
     ray = "run on a Ray cluster; without an address, start one"
     parser.add_argument("--ray", nargs="?", const="local", metavar="ADDRESS", help=ray)
@@ -50,9 +56,13 @@ def run(args: argparse.Namespace) -> int:
         written = render(args.render, args.out, args.maps, args.paper)
         print(json.dumps([str(path) for path in written]) if args.json else f"{len(written)} files in {args.out}")
         return 0
-    from crac.benchmark import Suite, run_benchmark
+    from crac.benchmark import Suite, merge_results, run_benchmark
 
-    suite = Suite.load(args.suite).changed(dict(map(_pair, args.data)), args.seeds or ())
+    suite = Suite.load(args.suite).changed(
+        dict(map(_pair, args.data)), args.seeds or (), args.splits, args.backbones, args.objectives
+    )
+    if args.merge:
+        merge_results(args.merge, Path(args.out) / "results")
     try:
         summary = run_benchmark(
             suite, args.out, jobs=args.jobs, ray=args.ray, only=args.only, time_limit=args.time_limit

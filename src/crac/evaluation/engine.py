@@ -14,7 +14,7 @@ import torch
 
 from crac.errors import InputError
 from crac.evaluation.case import Case, CaseSource
-from crac.evaluation.measure import Evaluation, Measured, measure
+from crac.evaluation.measure import Evaluation, Measured, Shapes, measure
 from crac.evaluation.protocol import Protocol
 from crac.parallel import Workers
 from crac.progress import Track, silent
@@ -30,6 +30,7 @@ def evaluate(
     ray: str | None = None,
     track: Track = silent,
     seen: Callable[[Case, dict[str, Any]], None] | None = None,
+    shapes: Shapes | None = None,
 ) -> Evaluation:
     """Measure cases in their order.
 
@@ -41,17 +42,19 @@ def evaluate(
             ``jobs`` workers.
         track: Shows progress.
         seen: Called with every case and its row, in this process.
+        shapes: Segmentation scores to share with other calls on the same cases, see :func:`measure`; in this process.
     """
     if not cases.names:
         raise InputError("cases must name at least one case; got none")
     evaluation = Evaluation(protocol)
-    if seen is None and not cases.on_gpu and (jobs > 1 or ray is not None):
+    here = seen is not None or shapes is not None
+    if not here and not cases.on_gpu and (jobs > 1 or ray is not None):
         with Workers(min(jobs, len(cases.names)), ray) as workers:
             results = workers.map(partial(_measure, cases, protocol), cases.names)
             for measured in track(results, "measuring", len(cases.names)):
                 evaluation.add(measured)
         return evaluation
-    for case, measured in track(_measure_here(cases, protocol), "measuring", len(cases.names)):
+    for case, measured in track(_measure_here(cases, protocol, shapes), "measuring", len(cases.names)):
         evaluation.add(measured)
         if seen is not None:
             seen(case, measured.row)
@@ -62,11 +65,11 @@ def _measure(cases: CaseSource, protocol: Protocol, name: str) -> Measured:
     return measure(cases.load(name), protocol)
 
 
-def _measure_here(cases: CaseSource, protocol: Protocol) -> Iterator[tuple[Case, Measured]]:
+def _measure_here(cases: CaseSource, protocol: Protocol, shapes: Shapes | None) -> Iterator[tuple[Case, Measured]]:
     if not cases.on_gpu:
         for name in cases.names:
             case = cases.load(name)
-            yield case, measure(case, protocol)
+            yield case, measure(case, protocol, shapes)
         return
     # The CPU measures in threads while the GPU makes the next predictions.
     waiting: deque[tuple[Case, Future[Measured]]] = deque()
@@ -76,7 +79,7 @@ def _measure_here(cases: CaseSource, protocol: Protocol) -> Iterator[tuple[Case,
         with ThreadPoolExecutor(threads) as pool:
             for name in cases.names:
                 case = cases.load(name)
-                waiting.append((case, pool.submit(measure, case, protocol)))
+                waiting.append((case, pool.submit(measure, case, protocol, shapes)))
                 if len(waiting) > threads:
                     first, result = waiting.popleft()
                     yield first, result.result()

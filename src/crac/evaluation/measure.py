@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from crac.evaluation.case import Case
@@ -31,8 +32,19 @@ class Measured(NamedTuple):
     states: dict[str, dict[str, Any]]
 
 
-def measure(case: Case, protocol: Protocol) -> Measured:
-    """Measure one volume."""
+Shapes = dict[str, tuple[Tensor, dict[str, float]]]
+"""Name of a volume -> a predicted label map of it, and its segmentation scores."""
+
+
+def measure(case: Case, protocol: Protocol, shapes: Shapes | None = None) -> Measured:
+    """Measure one volume.
+
+    Args:
+        case: The volume.
+        protocol: How to measure.
+        shapes: Segmentation scores that are known, and where to keep new ones: distances between surfaces take most of
+            the time, and calibration changes no label.
+    """
     name, patient, scores, labels, spacing, from_logits, _ = case
     axis = case.axis
     in_slices = protocol.regions == "slice" and labels.ndim == 3
@@ -43,7 +55,13 @@ def measure(case: Case, protocol: Protocol) -> Measured:
         spacing = [side for each, side in enumerate(spacing) if each != single[0]]
     size = list(spacing) if protocol.unit == "mm" else [1.0] * labels.ndim
     row: dict[str, Any] = {"volume": name, "patient": patient, "voxels": labels.numel()}
-    row |= _segmentation(scores.argmax(0), labels, size, protocol)
+    predicted = scores.argmax(0)
+    found = None if shapes is None else shapes.get(name)
+    if found is None or not torch.equal(found[0], predicted):
+        found = predicted, _segmentation(predicted, labels, size, protocol)
+        if shapes is not None:
+            shapes[name] = found
+    row |= found[1]
     batch, target = scores.unsqueeze(0), labels.unsqueeze(0)
     if in_slices:
         batch, target = scores.movedim(axis + 1, 0), labels.movedim(axis, 0)

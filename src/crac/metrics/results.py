@@ -14,7 +14,7 @@ from crac.metrics.counts import Counts, TopLabel
 
 REGION_NAMES = ("inner", "outer")
 SCALARS = ("ece", "mce", "ace", "cece", "tace", "tace_adaptive", "nll", "brier", "gap", "confidence", "accuracy")
-CLASS_SCALARS = ("ece", "mce", "ace", "tace", "tace_adaptive", "nll", "brier", "gap", "predicted_gap")
+CLASS_SCALARS = ("ece", "mce", "ace", "tace", "tace_adaptive", "counted", "nll", "brier", "gap", "predicted_gap")
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class ClassCalibration:
         ace: Expected calibration error, equal-mass bins.
         tace: As ``ece``, of the voxels whose probability exceeds the threshold.
         tace_adaptive: As ``ace``, of the voxels whose probability exceeds the threshold.
+        counted: Share of the voxels whose probability exceeds the threshold.
         nll: Mean negative log-likelihood of the voxels with this label.
         brier: Mean squared difference of the probability from 1 on this label and 0 elsewhere.
         gap: Mean probability minus the share of voxels with this label.
@@ -43,6 +44,7 @@ class ClassCalibration:
     ace: float
     tace: float
     tace_adaptive: float
+    counted: float
     nll: float
     brier: float
     gap: float
@@ -166,6 +168,7 @@ def _statistics(
         "ace": equal_mass_error(samples, probability, hits, cells.bins),
         "tace": thresholded,
         "tace_adaptive": equal_mass_error(samples * above, probability * above, hits * above, cells.bins),
+        "counted": (samples * above).sum(-1) / number,
         "nll": likelihood_loss / labelled,
         "brier": class_brier,
         "gap": (probability.sum(-1) - labelled) / number,
