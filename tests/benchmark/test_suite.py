@@ -89,7 +89,7 @@ def test_stores_and_seeds_can_be_replaced(tiny_suite: Any) -> None:
         ({"datasets": {"x": {}}}, "must name either a store or a phantom"),
         ({"seeds": []}, "seeds: list should have at least 1 item"),
         ({"variants": {"a": {"calibrator": "platt"}}}, "calibrator must be one of identity, .*; got 'platt'"),
-        ({"variants": {"a": {"label": "x"}}}, "must name a calibrator or set flips"),
+        ({"variants": {"a": {"label": "x"}}}, "must name a calibrator or set mirror"),
         ({"splits": [0], "training": {"split_seed": 1}}, "splits and a split or split_seed of the training exclude"),
         ({"masks": ["heart"]}, r"masks\.0: input should be"),
     ],
@@ -131,7 +131,7 @@ def test_practical_suites_have_every_axis(name: str) -> None:
     jobs = suite.jobs(dict.fromkeys(suite.datasets, SUITES))
     assert len(jobs) == 13 * 2 * 2 * 3 * 2
     first = jobs[0]
-    ways = [(cell.calibrator, cell.flips) for cell in first.cells]
+    ways = [(cell.calibrator, cell.mirror) for cell in first.cells]
     assert ways == [(None, False), ("temperature", False), ("class_region", False), ("class_region", True)]
     assert [cell.label for cell in first.cells][1:] == ["Plain + T", "Plain + CxR", "Plain + CxR, mirrored"]
     assert first.masks == ("label_foreground", "band")

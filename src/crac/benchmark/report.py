@@ -68,15 +68,15 @@ class Column:
         measure: How its numbers are named, rounded and compared.
         values: Numbers, or text, by row; rows without one are missing or NaN.
         sd: Standard deviations over seeds by row, if there are any.
-        bounds: Ends of the 95 % interval by row, ``low`` and ``high``, if it is shown instead.
         paper: What the paper prints by row, if it is shown.
+        bounds: Ends of the 95 % interval by row, ``low`` and ``high``, if it is shown instead of deviations.
     """
 
     measure: Measure
     values: Series[Any]
     sd: Series[float] | None = None
-    bounds: DataFrame | None = None
     paper: Series[float] | None = None
+    bounds: DataFrame | None = None
 
     @functools.cached_property
     def printed(self) -> Series[float]:
@@ -375,7 +375,8 @@ def _differences(group: Group, method: str) -> Table:
 
 def _on_band(group: Group) -> list[Measure]:
     """The fair measures that differences are shown of."""
-    return [one._replace(heading=f"{one.heading}, {group.fair_mask}") for one in (group.fair[0], group.fair[2])]
+    name = MASKS[group.fair_mask][0]
+    return [one._replace(heading=f"{one.heading}, {name}") for one in (group.fair[0], group.fair[2])]
 
 
 def _best(group: Group, methods: Sequence[str]) -> list[str]:
@@ -402,12 +403,12 @@ def _first_by_rank(group: Group) -> dict[str, Any] | None:
 def _harm(group: Group) -> Table | None:
     """CRaC with the preset ``signed`` minus the loss without it, both used in the same way; None without such rows."""
     firsts = {method: group.of[method][0] for method in group.methods}
-    plain = {(r.cell.calibrator, r.cell.flips): m for m, r in firsts.items() if r.settings["method"] == "ce"}
+    plain = {(r.cell.calibrator, r.cell.mirror): m for m, r in firsts.items() if r.settings["method"] == "ce"}
     pairs = {
         method: plain[way]
         for method, result in firsts.items()
         if result.settings["method_options"].get("preset") == "signed"
-        and (way := (result.cell.calibrator, result.cell.flips)) in plain
+        and (way := (result.cell.calibrator, result.cell.mirror)) in plain
     }
     if not pairs:
         return None

@@ -280,7 +280,8 @@ class Group:
         loss = {method: first.settings["method"] for method, first in firsts.items()}
         self.ours = [method for method in self.methods if loss[method] == "crac"]
         self.trained = [method for method in self.methods if firsts[method].cell.as_trained]
-        self.rivals = [m for m in self.methods if loss[m] == "nacl" or firsts[m].cell.calibrator == "temperature"]
+        others = [method for method in self.methods if method not in self.ours]
+        self.rivals = [m for m in others if loss[m] == "nacl" or firsts[m].cell.calibrator == "temperature"]
         swept = {loss[method]: option for method, first in firsts.items() for option in first.cell.sweep}
         self.sweeps = {name: (option, _sweep(name, option, firsts)) for name, option in swept.items()}
 
@@ -348,7 +349,7 @@ def group_results(results: Sequence[CellResult]) -> list[Group]:
 def _order(result: CellResult) -> tuple[Any, ...]:
     cell = result.cell
     place = list(METHODS).index(result.settings["method"])
-    variant = (cell.flips, list(CALIBRATORS).index(cell.calibrator or "identity"))
+    variant = (cell.mirror, list(CALIBRATORS).index(cell.calibrator or "identity"))
     return place, sorted(cell.sweep.items()), cell.base or cell.method, variant, cell.method, cell.split or 0, cell.seed
 
 

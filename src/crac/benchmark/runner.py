@@ -177,10 +177,14 @@ def on_ray(jobs: Iterator[Job], folder: Folder, address: str, workers: int | Non
 
 
 def _choose(jobs: list[Job], only: Sequence[str]) -> list[Job]:
-    """Return the jobs with a cell whose method matches; of each the matching cells and the training itself."""
+    """Return the jobs with a cell whose method matches; of each the matching cells and the training itself.
+
+    What is measured on the networks of a row belongs to it.
+    """
 
     def matches(cell: Cell) -> bool:
-        return not only or any(fnmatch.fnmatchcase(cell.method, pattern) for pattern in only)
+        names = (cell.method, cell.base)
+        return not only or any(fnmatch.fnmatchcase(name, pattern) for pattern in only for name in names)
 
     chosen = [
         replace(job, cells=(job.cells[0], *filter(matches, job.cells[1:])))

@@ -45,7 +45,7 @@ class Cell:
         base: Name of the row whose networks are measured, if not the row itself.
         calibrator: What was fitted on the validation set, one of :data:`crac.CALIBRATORS`; None for nothing.
         fitted_on: Which voxels it was fitted on.
-        flips: Whether predictions are averaged over mirrored images.
+        mirror: Whether predictions are averaged over mirrored images.
         objective: Name of what all methods were added to; empty where a suite has one only.
         split: Seed of the split; None where a suite has one only.
     """
@@ -59,7 +59,7 @@ class Cell:
     base: str = ""
     calibrator: str | None = None
     fitted_on: Mask = "band"
-    flips: bool = False
+    mirror: bool = False
     objective: str = ""
     split: int | None = None
 
@@ -77,7 +77,7 @@ class Cell:
     @property
     def as_trained(self) -> bool:
         """Whether the network is measured as it is."""
-        return self.calibrator is None and not self.flips
+        return self.calibrator is None and not self.mirror
 
 
 @dataclass(frozen=True)
@@ -181,13 +181,13 @@ class Variant(Strict):
 
     Args:
         calibrator: What is fitted on the validation set, one of :data:`crac.CALIBRATORS`.
-        flips: Whether predictions are averaged over mirrored images.
+        mirror: Whether predictions are averaged over mirrored images.
         fitted_on: Which voxels the calibrator is fitted on.
         label: What the tables add to the method's name.
     """
 
     calibrator: str | None = None
-    flips: bool = False
+    mirror: bool = False
     fitted_on: Mask = "band"
     label: str | None = None
 
@@ -200,8 +200,8 @@ class Variant(Strict):
 
     @model_validator(mode="after")
     def _something(self) -> Variant:
-        if self.calibrator is None and not self.flips:
-            raise ValueError("must name a calibrator or set flips: the network as trained is measured anyway")
+        if self.calibrator is None and not self.mirror:
+            raise ValueError("must name a calibrator or set mirror: the network as trained is measured anyway")
         return self
 
 
@@ -361,7 +361,7 @@ class Suite(Strict):
             variants = [
                 replace(
                     own, method=f"{name}-{key}", label=f"{label} + {one.label or key}", base=name,
-                    calibrator=one.calibrator, fitted_on=one.fitted_on, flips=one.flips,
+                    calibrator=one.calibrator, fitted_on=one.fitted_on, mirror=one.mirror,
                 )
                 for key, one in self.variants.items()
             ]  # fmt: skip

@@ -69,14 +69,14 @@ def measure_cells(
         split: The parts.
         protocol: How to measure.
     """
-    for flips, alike in itertools.groupby(sorted(cells, key=lambda cell: cell.flips), key=lambda cell: cell.flips):
-        own = replace(model, flips=flips)
+    for mirror, alike in itertools.groupby(sorted(cells, key=lambda cell: cell.mirror), key=lambda cell: cell.mirror):
+        own = replace(model, mirror=mirror)
         held, test = (RememberedCases(RunCases(own, store, part)) for part in (split.validation, split.test))
         shapes: Shapes = {}
         for cell in alike:
             start = time.perf_counter()
             cases: CaseSource = test
-            calibrator, views = None, None if flips else Views(store)
+            calibrator, views = None, None if mirror else Views(store)
             if cell.calibrator is not None:
                 calibrator, views = _fitted(cell, held, model, protocol), None
                 cases = CalibratedCases(test, calibrator)
