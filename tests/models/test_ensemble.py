@@ -1,5 +1,6 @@
 """Several runs as one: the mean of their probabilities, to the last bit."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
@@ -123,13 +124,13 @@ def test_runs_and_images_are_told_apart(fold_folder: Path, store: Store, tmp_pat
 
 
 def test_members_must_agree(fold_folder: Path) -> None:
-    import dataclasses
-
     first, second = (Model.load(path, "cpu") for path in folds(fold_folder))
     card = second.card.model_copy(update={"class_names": ("background", "a", "b", "c", "d")})
     with pytest.raises(InputError, match=r"members of an ensemble must share their classes; .*fold_10"):
         Ensemble((first, dataclasses.replace(second, card=card)))
     card = second.card.model_copy(update={"recipe": second.card.recipe.model_copy(update={"name": "other"})})
+    with pytest.raises(InputError, match="must be at least one model"):
+        Ensemble(())
     with pytest.raises(InputError, match="must share their preparation of images"):
         Ensemble((first, dataclasses.replace(second, card=card)))
 

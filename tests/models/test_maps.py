@@ -305,3 +305,17 @@ def test_planes_come_back_as_they_went(tmp_path: Path, monkeypatch: pytest.Monke
             stack.close()
     with pytest.raises(InputError, match="cannot be written"):
         planes.Planes((1, 2, 3, 4), torch.float32, torch.device("cpu"), tmp_path / "absent")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_maps_of_every_precision_can_be_audited(dtype: str, folder: Path) -> None:
+    (folder / "labels").mkdir()
+    for path in (folder / "in").iterdir():
+        image = nib.load(path)
+        label = (np.asarray(image.dataobj) > 0.5).astype(np.uint8)
+        nib.save(nib.Nifti1Image(label, image.affine), folder / "labels" / path.name)
+    model, images = threshold_model(RECIPES["stored"]), find_images([folder / "in"], 1)
+    predict_images(model, images, folder / "out", outputs=[Map(name, dtype) for name in MAPS])
+    paths = ["--probabilities", str(folder / "out"), "--labels", str(folder / "labels"), "--out", str(folder / "audit")]
+    assert main(["evaluate", *paths]) == 0
+    assert json.loads((folder / "audit" / "summary.json").read_text())["per_volume"]["dsc"]["mean"] == 1

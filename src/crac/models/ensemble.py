@@ -34,6 +34,8 @@ class Ensemble(Predictor):
     calibrator: Calibrator | None = None
 
     def __post_init__(self) -> None:
+        if not self.members:
+            raise InputError("members of an ensemble must be at least one model; got none")
         first = self.members[0]
         for other in self.members[1:]:
             for what in ("class_names", "channel_names", "recipe"):
