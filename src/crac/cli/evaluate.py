@@ -76,6 +76,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--jobs", type=int, help="processes (default: RUN 1, else one a core)")
     ray = "measure on a Ray cluster that sees the same files; without an address, start one here"
     add("--ray", nargs="?", const="local", metavar="ADDRESS", help=ray)
+    add(
+        "--guarantees",
+        type=Path,
+        metavar="FILE.json",
+        help="with --probabilities: measure what crac guarantee promised",
+    )
+    add("--no-guarantees", action="store_true", help="do not measure what RUN's guarantees.json promised")
+    add(
+        "--patient",
+        metavar="REGEX",
+        help="with --probabilities: part of a file's name that says whose it is (default: each volume is of another)",
+    )
     add("--json", action="store_true", help="print summary.json instead of a table")
 
 
@@ -93,6 +105,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--orientation goes with --probabilities; RUN knows its own")
     if args.model is None and (args.split or args.data):
         raise InputError("--split and --data go with RUN; --probabilities are measured on every label file")
+    if args.model is not None and (args.guarantees or args.patient):
+        raise InputError("--guarantees and --patient go with --probabilities; RUN knows its own")
     check_folder(args.out)
     names = ("bins", "hd95", "empty", "unit", "tolerance", "regions")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
@@ -109,23 +123,29 @@ def run(args: argparse.Namespace) -> int:
 
 def _measure_files(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Evaluation, dict[str, str]]:
     from crac.evaluation import Protocol, audit
+    from crac.guarantees import load_guarantees
     from crac.progress import track
 
     protocol = Protocol.named(args.protocol or "clinical", args.class_names, **given)
     jobs = (os.cpu_count() or 1) if args.jobs is None else args.jobs
+    found = None if args.guarantees is None else load_guarantees(args.guarantees)
     given = {"orientation": args.orientation, "jobs": jobs, "ray": args.ray, "track": track}
-    evaluation = audit(args.probabilities, args.labels, protocol, **given)
-    return evaluation, {"probabilities": str(args.probabilities), "labels": str(args.labels)}
+    evaluation = audit(args.probabilities, args.labels, protocol, args.patient, guarantees=found, **given)
+    source = {"probabilities": str(args.probabilities), "labels": str(args.labels)}
+    return evaluation, source | ({} if found is None else {"guarantees": str(args.guarantees)})
 
 
 def _measure_run(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Evaluation, dict[str, str]]:
     from crac.evaluation.run import evaluate_run
+    from crac.models.guarantees import run_guarantees
     from crac.models.model import Model
     from crac.progress import track
 
     split, protocol = args.split or "test", args.protocol or "paper"
     model = Model.load(args.model, args.device, args.checkpoint, args.batch_size, calibrated=not args.no_calibration)
     given |= {"jobs": 1 if args.jobs is None else args.jobs, "ray": args.ray, "track": track}
+    if not args.no_guarantees:
+        given["guarantees"] = run_guarantees(args.model, model, args.checkpoint)
     evaluation = evaluate_run(args.model, model, split, args.data, protocol, **given)
     source = {"run": str(args.model), "split": split, "checkpoint": args.checkpoint}
     return evaluation, source | ({"calibration": model.calibrator.name} if model.calibrator is not None else {})

@@ -16,6 +16,8 @@ from crac.evaluation.nnunet import Orientation
 from crac.evaluation.pairing import FilePair, find_pairs
 from crac.evaluation.protocol import Protocol
 from crac.evaluation.reading import inspect, load
+from crac.evaluation.realised import realise
+from crac.guarantees import Guarantees
 from crac.parallel import Workers
 from crac.progress import Track, silent
 
@@ -91,8 +93,10 @@ def audit(
     probabilities: Path,
     labels: Path,
     protocol: Protocol | None = None,
+    patient: str | None = None,
     *,
     orientation: Orientation | None = None,
+    guarantees: Guarantees | None = None,
     jobs: int = 1,
     ray: str | None = None,
     track: Track = silent,
@@ -105,6 +109,9 @@ def audit(
         protocol: What to measure; its class names must be as many as the classes. ``clinical`` if not given, with
             numbers for the classes.
         orientation: Of nnU-Net's ``.npz`` whose ``.pkl`` are missing: ``stored`` as in the images, or ``ras``.
+        patient: Regular expression for the part of a name that says whose volume it is; by default each volume is of
+            another patient.
+        guarantees: Promises about this model, to be measured as well.
         jobs: Processes; each holds one volume at a time.
         ray: Ray cluster, see :func:`crac.evaluation.evaluate`.
         track: Shows progress.
@@ -112,9 +119,14 @@ def audit(
     Raises:
         ProblemsError: Every defect of the two folders, found before anything is measured.
     """
-    cases, num_classes = file_cases(probabilities, labels, orientation=orientation, jobs=jobs, ray=ray, track=track)
+    cases, num_classes = file_cases(
+        probabilities, labels, patient, orientation=orientation, jobs=jobs, ray=ray, track=track
+    )
     chosen = _with_classes(protocol or Protocol.named("clinical"), num_classes)
-    return evaluate(cases, replace(chosen, grid="native"), jobs=jobs, ray=ray, track=track)
+    evaluation = evaluate(cases, replace(chosen, grid="native"), jobs=jobs, ray=ray, track=track)
+    if guarantees is not None:
+        evaluation.realised = realise(guarantees, cases, jobs=jobs, track=track)
+    return evaluation
 
 
 def _patient(name: str, pattern: str) -> str:

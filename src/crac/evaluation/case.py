@@ -28,6 +28,11 @@ class Case(NamedTuple):
     slice_axis: int | None = None
 
     @property
+    def probabilities(self) -> Tensor:
+        """``(K, *S)``, whatever the scores are."""
+        return self.scores.softmax(0) if self.from_logits else self.scores
+
+    @property
     def axis(self) -> int:
         """The axis along which slices follow each other: the one that was said, or that of the largest spacing."""
         if self.slice_axis is not None:

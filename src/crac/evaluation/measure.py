@@ -15,6 +15,7 @@ from torch import Tensor
 
 from crac.evaluation.case import Case
 from crac.evaluation.protocol import Protocol
+from crac.evaluation.realised import Realised
 from crac.metrics.results import CalibrationResult
 from crac.metrics.segmentation import dice, surface_scores
 
@@ -113,12 +114,14 @@ class Evaluation:
     Attributes:
         rows: One per volume.
         meters: The pooled counts, by mask.
+        realised: What came of the model's guarantees on these volumes, if it has any.
     """
 
     def __init__(self, protocol: Protocol) -> None:
         self.protocol = protocol
         self.rows: list[dict[str, Any]] = []
         self.meters = protocol.meters()
+        self.realised: Realised | None = None
 
     def add(self, measured: Measured) -> None:
         """Take in one volume."""
@@ -144,6 +147,7 @@ class Evaluation:
     def summary(self) -> dict[str, Any]:
         """Everything but the rows, as plain data."""
         names = list(self.protocol.class_names)
+        guarantees = {} if self.realised is None else {"guarantees": self.realised.summary}
         return {
             "left_out": self.protocol.left_out(),
             "settings": asdict(self.protocol),
@@ -151,6 +155,7 @@ class Evaluation:
             "patients": len({row["patient"] for row in self.rows}),
             "per_volume": self.per_volume(),
             "pooled": {mask: result.to_dict(names) for mask, result in self.pooled().items()},
+            **guarantees,
         }
 
 

@@ -16,6 +16,8 @@ from crac.evaluation.case import Case
 from crac.evaluation.engine import evaluate
 from crac.evaluation.measure import Evaluation
 from crac.evaluation.protocol import Protocol
+from crac.evaluation.realised import realise
+from crac.guarantees import Guarantees
 from crac.models.model import Model
 from crac.models.run import Run
 from crac.progress import Track, silent
@@ -100,6 +102,7 @@ def evaluate_run(
     data: str | Path | None = None,
     protocol: str = "paper",
     *,
+    guarantees: Guarantees | None = None,
     jobs: int = 1,
     ray: str | None = None,
     track: Track = silent,
@@ -113,6 +116,7 @@ def evaluate_run(
         split: ``train``, ``validation`` or ``test``.
         data: Store, if it is no longer where the run found it.
         protocol: ``paper`` or ``clinical``.
+        guarantees: Promises about this model, to be measured as well, on the grid of the images.
         jobs: Processes, see :func:`crac.evaluation.evaluate`.
         ray: Ray cluster, likewise.
         track: Shows progress.
@@ -123,4 +127,8 @@ def evaluate_run(
     chosen = Protocol.named(protocol, model.card.class_names, **changes)
     cases = RunCases.of(run, model, split, data, chosen.grid)
     chosen = replace(chosen, ignore_index=cases.store.ignore_index)
-    return evaluate(cases, chosen, jobs=jobs, ray=ray, track=track)
+    evaluation = evaluate(cases, chosen, jobs=jobs, ray=ray, track=track)
+    if guarantees is not None:
+        native = RunCases.of(run, model, split, data, "native")
+        evaluation.realised = realise(guarantees, native, jobs=jobs, track=track)
+    return evaluation

@@ -121,7 +121,10 @@ def check_case(case: LabelledCase, num_classes: int, patient: str) -> LabelledVo
         raise InputError(f"labels must have shape {shape} to match the probabilities; got {tuple(labels.shape)}")
     low, high = (int(end) for end in labels.aminmax())
     if low < 0 or high >= num_classes:
-        raise InputError(f"labels must lie in 0..{num_classes - 1}; got {low if low < 0 else high}")
+        raise InputError(
+            f"labels must lie in 0..{num_classes - 1}, for guarantees need volumes that are labelled throughout; "
+            f"got {low if low < 0 else high}"
+        )
     for _, values in volume.slabs():
         total = values.sum(0)
         ends = [float(end) for end in (*total.aminmax(), values.amin())]

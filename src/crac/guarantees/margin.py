@@ -65,17 +65,8 @@ class Margin(ClassGuarantee):
         return like(out, probabilities)
 
     def _observe(self, case: LabelledVolume) -> None:
-        winners, spacing = case.volume.winners(), case.volume.spacing
-        found, drawn = dict(boxes(winners, self.num_classes)), dict(boxes(case.labels, self.num_classes))
-        for number in range(1, self.num_classes):
-            outwards, inwards = 0.0, 0.0
-            box = _union(found.get(number), drawn.get(number))
-            if box is not None:
-                box = _grown(box, winners.shape, [1] * winners.ndim)
-                predicted, labelled = winners[box] == number, case.labels[box] == number
-                outwards = _farthest(labelled & ~predicted, predicted, spacing)
-                inwards = _farthest(predicted & ~labelled, ~predicted, spacing)
-            if number in drawn:
+        for number, (outwards, inwards) in enumerate(needed(case), start=1):
+            if outwards is not None:
                 self._outwards[number].setdefault(case.patient, []).append(outwards)
             self._inwards[number].setdefault(case.patient, []).append(inwards)
 
@@ -90,6 +81,23 @@ class Margin(ClassGuarantee):
         super()._reset()
         self._outwards: list[dict[str, list[float]]] = [{} for _ in range(self.num_classes)]
         self._inwards: list[dict[str, list[float]]] = [{} for _ in range(self.num_classes)]
+
+
+def needed(case: LabelledVolume) -> list[tuple[float | None, float]]:
+    """The millimetres each foreground class needs, outwards (None if the patient does not have it) and inwards."""
+    winners, spacing, classes = case.volume.winners(), case.volume.spacing, len(case.volume.probabilities)
+    found, drawn = dict(boxes(winners, classes)), dict(boxes(case.labels, classes))
+    result: list[tuple[float | None, float]] = []
+    for number in range(1, classes):
+        outwards, inwards = 0.0, 0.0
+        box = _union(found.get(number), drawn.get(number))
+        if box is not None:
+            box = _grown(box, winners.shape, [1] * winners.ndim)
+            predicted, labelled = winners[box] == number, case.labels[box] == number
+            outwards = _farthest(labelled & ~predicted, predicted, spacing)
+            inwards = _farthest(predicted & ~labelled, ~predicted, spacing)
+        result.append((outwards if number in drawn else None, inwards))
+    return result
 
 
 def boxes(classes: NDArray[np.integer], num_classes: int) -> Iterator[tuple[int, Box]]:

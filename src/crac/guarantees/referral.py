@@ -1,17 +1,20 @@
 """Which cases a person should look at, told from their own probabilities."""
 
 import math
-from typing import Any, Literal, NamedTuple, get_args
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from crac.errors import check_number, one_of
 from crac.guarantees.base import Guarantee
 from crac.guarantees.case import Array, LabelledVolume, Volume, check_volume
 from crac.guarantees.margin import boxes
 from crac.guarantees.units import Unit, least_bound, too_few
+from crac.guarantees.volume import Sums
 from crac.metrics.surface import surface
 
 Score = Literal["expected_dice", "boundary_entropy", "volume_uncertainty"]
@@ -161,23 +164,57 @@ class Referral(Guarantee):
         self._volumes: dict[str, list[tuple[float, float]]] = {}
 
 
+class DoubtCounter:
+    """The doubts of a volume whose probabilities come in parts; keeps 4 bytes a voxel.
+
+    Args:
+        classes: ``K``.
+        shape: ``S``.
+    """
+
+    def __init__(self, classes: int, shape: Sequence[int]) -> None:
+        self.sums = Sums(np.zeros(classes), np.zeros(classes), 0)
+        self._inside, self._size = np.zeros((2, classes))
+        self._winners = np.empty(tuple(shape), dtype=np.uint16)
+        self._entropy = np.empty(tuple(shape), dtype=np.float16)
+
+    @classmethod
+    def of(cls, volume: Volume) -> Self:
+        """Counted over a whole volume."""
+        counter = cls(len(volume.probabilities), volume.probabilities.shape[1:])
+        for index, values in volume.slabs():
+            counter.add(index, values)
+        return counter
+
+    def add(self, index: tuple[slice, ...], values: Tensor) -> None:
+        """Take in the probabilities ``(K, V)``, ``float32``, of the voxels at an index of ``S``."""
+        top, winner = values.max(0)
+        self.sums = self.sums.plus(Sums.over([values]))
+        self._inside += torch.bincount(winner, top.double(), minlength=len(values)).numpy()
+        self._size += torch.bincount(winner, minlength=len(values)).numpy()
+        part = self._winners[index]
+        part[...] = winner.numpy().reshape(part.shape)
+        entropy = torch.xlogy(values, values).sum(0).div_(-math.log(len(values)))
+        self._entropy[index] = entropy.numpy().reshape(part.shape)
+
+    def compute(self) -> Doubts:
+        """The doubts of all voxels."""
+        # One voxel more in both: a class that is nowhere, and not expected anywhere, is nothing to doubt.
+        overlap = (2 * self._inside + 1) / (self._size + self.sums.expected + 1)
+        share = self.sums.undecided[1:].sum() / (self.sums.expected[1:].sum() + 1)
+        return Doubts(float(1 - overlap[1:].mean()), self._boundary_entropy(), float(share))
+
+    def _boundary_entropy(self) -> float:
+        total, voxels = 0.0, 0
+        for number, box in boxes(self._winners, len(self._size)):
+            found = self._entropy[box][surface(self._winners[box] == number)]
+            total, voxels = total + float(found.sum(dtype=np.float64)), voxels + len(found)
+        return total / voxels if voxels else 1.0
+
+
 def doubts(volume: Volume) -> Doubts:
     """Every doubt of a volume, from its probabilities alone."""
-    classes = len(volume.probabilities)
-    winners = np.empty(tuple(volume.probabilities.shape[1:]), dtype=np.uint16)
-    inside, size, expected, undecided = np.zeros((4, classes))
-    for index, values in volume.slabs():
-        top, winner = values.max(0)
-        inside += torch.bincount(winner, top.double(), minlength=classes).numpy()
-        size += torch.bincount(winner, minlength=classes).numpy()
-        expected += values.sum(1, dtype=torch.float64).numpy()
-        undecided += values.mul(1 - values).sum(1, dtype=torch.float64).numpy()
-        part = winners[index]
-        part[...] = winner.numpy().reshape(part.shape)
-    # One voxel more in both: a class that is nowhere, and not expected anywhere, is nothing to doubt.
-    overlap = (2 * inside + 1) / (size + expected + 1)
-    share = undecided[1:].sum() / (expected[1:].sum() + 1)
-    return Doubts(float(1 - overlap[1:].mean()), _boundary_entropy(volume, winners), float(max(share, 0)))
+    return DoubtCounter.of(volume).compute()
 
 
 def mean_dice(case: LabelledVolume) -> float:
@@ -207,15 +244,3 @@ def risk_coverage(doubt: ArrayLike, loss: ArrayLike) -> RiskCoverage:
     risk = np.cumsum(kept) / number
     best = np.cumsum(np.sort(second)) / number
     return RiskCoverage(number / len(first), risk, float(risk.mean()), float(best.mean()), float(second.mean()))
-
-
-def _boundary_entropy(volume: Volume, winners: NDArray[np.uint16]) -> float:
-    total, voxels, classes = 0.0, 0, len(volume.probabilities)
-    for number, box in boxes(winners, classes):
-        where = np.nonzero(surface(winners[box] == number))
-        index = tuple(axis + side.start for axis, side in zip(where, box, strict=True))
-        chosen = volume.probabilities[(slice(None), *index)]
-        values = torch.as_tensor(chosen).double().cpu()
-        total -= float(torch.xlogy(values, values).sum()) / math.log(classes)
-        voxels += len(index[0])
-    return total / voxels if voxels else 1.0

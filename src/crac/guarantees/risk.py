@@ -9,7 +9,7 @@ from torch import Tensor
 
 from crac.errors import one_of
 from crac.guarantees.base import ClassGuarantee
-from crac.guarantees.case import Array, LabelledVolume, Volume, check_volume, like
+from crac.guarantees.case import Array, LabelledVolume, check_volume, like
 from crac.guarantees.levels import THRESHOLDS, histogram
 from crac.guarantees.units import Unit, reduce_unit, within_budget
 
@@ -60,20 +60,22 @@ class RiskControl(ClassGuarantee):
         The background has no set.
         """
         volume = check_volume(probabilities, [1.0] * (len(probabilities.shape) - 1), self.num_classes)
-        return like(self._sets(volume), probabilities)
+        out = torch.empty(tuple(probabilities.shape), dtype=torch.bool)
+        for index, values in volume.slabs():
+            part = out[(slice(None), *index)]
+            part.copy_(self.members(values).view(part.shape))
+        return like(out, probabilities)
 
     def curve(self, number: int) -> Curve:
         """Mean loss of the patients of a class at every one of :data:`~crac.guarantees.levels.THRESHOLDS`."""
         units = [reduce_unit(volumes, self.unit) for volumes in self._curves[number].values()]
         return np.asarray(np.mean(units, axis=0))
 
-    def _sets(self, volume: Volume) -> Tensor:
-        out = torch.zeros(tuple(volume.probabilities.shape), dtype=torch.bool)
-        thresholds = self.thresholds.nan_to_num(0.0 if self.loss == "fnr" else torch.inf).float()[1:, None]
-        for index, values in volume.slabs():
-            part = out[(slice(1, None), *index)]
-            part.copy_((values[1:] >= thresholds).view(part.shape))
-        return out
+    def members(self, values: Tensor) -> Tensor:
+        """Which of the voxels whose probabilities are ``(K, V)``, in ``float32``, belong to each set, ``(K, V)``."""
+        thresholds = self.thresholds.nan_to_num(0.0 if self.loss == "fnr" else torch.inf).float()
+        thresholds[0] = torch.inf
+        return values >= thresholds[:, None]
 
     def _observe(self, case: LabelledVolume) -> None:
         hits = np.zeros((self.num_classes, len(THRESHOLDS)), dtype=np.int64)

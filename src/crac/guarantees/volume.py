@@ -1,8 +1,7 @@
 """Volumes with an interval that covers the truth."""
 
-import math
-from collections.abc import Sequence
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from crac.errors import one_of
 from crac.guarantees.base import ClassGuarantee
-from crac.guarantees.case import Array, LabelledVolume, Volume, check_volume, like
+from crac.guarantees.case import Array, LabelledVolume, check_volume, like
 from crac.guarantees.units import Unit, least_bound
 
 Scale = Literal["uncertainty", "estimate"]
@@ -19,19 +18,31 @@ Values = NDArray[np.float64]
 
 
 class Sums(NamedTuple):
-    """Expected volume of each class, ``(K,)``, and how much of it is undecided, both in millilitres."""
+    """Sums over voxels, ``(K,)`` each, and how many voxels there were.
 
-    estimate: Values
+    Attributes:
+        expected: Of the probabilities ``p``.
+        undecided: Of ``p (1 - p)``.
+        voxels: One number.
+    """
+
+    expected: Values
     undecided: Values
+    voxels: int
 
     @classmethod
-    def of(cls, volume: Volume) -> "Sums":
-        """Add up the probabilities ``p``, and ``p (1 - p)``."""
-        first, second = np.zeros((2, len(volume.probabilities)))
-        for _, values in volume.slabs():
-            first += values.sum(1, dtype=torch.float64).numpy()
-            second += values.mul(1 - values).sum(1, dtype=torch.float64).numpy()
-        return cls(first * volume.voxel, np.maximum(second, 0) * volume.voxel)
+    def over(cls, slabs: Iterable[Tensor]) -> Self:
+        """Add up probabilities ``(K, V)``, slab by slab."""
+        expected, undecided, voxels = np.zeros(1), np.zeros(1), 0
+        for values in slabs:
+            expected = expected + values.sum(1, dtype=torch.float64).numpy()
+            undecided = undecided + values.mul(1 - values).sum(1, dtype=torch.float64).numpy()
+            voxels += values.shape[1]
+        return cls(expected, np.maximum(undecided, 0), voxels)
+
+    def plus(self, other: Self) -> Self:
+        """The sums of both."""
+        return type(self)(self.expected + other.expected, self.undecided + other.undecided, self.voxels + other.voxels)
 
 
 class VolumeInterval(ClassGuarantee):
@@ -72,22 +83,28 @@ class VolumeInterval(ClassGuarantee):
             spacing: Millimetres between voxels.
         """
         volume = check_volume(probabilities, spacing, self.num_classes)
-        sums = Sums.of(volume)
-        reach = np.nan_to_num(self.factors.numpy(), nan=np.inf) * self._scale(sums, volume.voxel)
-        whole = math.prod(volume.probabilities.shape[1:]) * volume.voxel
-        high = np.where(np.isinf(reach), np.inf, np.minimum(sums.estimate + reach, whole))
-        result = np.stack([sums.estimate, np.maximum(sums.estimate - reach, 0), high], axis=1)
+        found = self.interval(Sums.over(values for _, values in volume.slabs()), volume.voxel)
+        return like(torch.from_numpy(found), probabilities)
+
+    def interval(self, sums: Sums, voxel: float) -> Values:
+        """The same for a volume whose probabilities were added up; ``voxel`` is the size of one."""
+        estimate = sums.expected * voxel
+        reach = np.nan_to_num(self.factors.numpy(), nan=np.inf) * self._scale(sums, voxel)
+        high = np.where(np.isinf(reach), np.inf, np.minimum(estimate + reach, sums.voxels * voxel))
+        result = np.stack([estimate, np.maximum(estimate - reach, 0), high], axis=1)
         result[0, 1:] = np.nan
-        return like(torch.from_numpy(result), probabilities)
+        return np.asarray(result)
 
     def _scale(self, sums: Sums, voxel: float) -> Values:
         # One voxel more, so that nothing is ever quite certain.
-        return sums.estimate + voxel if self.scale == "estimate" else np.sqrt(sums.undecided + voxel)
+        return np.asarray(
+            (sums.expected + 1) * voxel if self.scale == "estimate" else np.sqrt((sums.undecided + 1) * voxel)
+        )
 
     def _observe(self, case: LabelledVolume) -> None:
-        sums = Sums.of(case.volume)
+        sums = Sums.over(values for _, values in case.volume.slabs())
         counts = np.bincount(case.labels.reshape(-1), minlength=self.num_classes)
-        scores = np.abs(counts * case.volume.voxel - sums.estimate) / self._scale(sums, case.volume.voxel)
+        scores = np.abs(counts - sums.expected) * case.volume.voxel / self._scale(sums, case.volume.voxel)
         for number in range(1, self.num_classes):
             self._scores[number].setdefault(case.patient, []).append(float(scores[number]))
             self._present[number] |= bool(counts[number])

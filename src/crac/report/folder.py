@@ -54,6 +54,8 @@ def check_folder(folder: Path) -> set[str]:
 def write_report(evaluation: Evaluation, folder: Path, source: dict[str, str] | None = None) -> list[Path]:
     """Write ``per_volume.csv``, ``summary.json`` and the plots, in the place of what an earlier evaluation left.
 
+    Where the model's guarantees were measured, ``guarantees.csv`` has a row for each volume and class.
+
     Args:
         evaluation: What was measured.
         folder: Where to; made if it does not exist.
@@ -63,12 +65,11 @@ def write_report(evaluation: Evaluation, folder: Path, source: dict[str, str] | 
         The files written.
     """
     before = check_folder(folder)
-    rows = io.StringIO()
-    writer = csv.DictWriter(rows, fieldnames=list(evaluation.rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(evaluation.rows)
+    tables = {"per_volume.csv": evaluation.rows}
+    if evaluation.realised is not None:
+        tables["guarantees.csv"] = evaluation.realised.rows
     drawn = {mask: result for mask, result in evaluation.pooled().items() if result.count}
-    files = ["per_volume.csv", SUMMARY, *(f"{plot}.{mask}.png" for mask in drawn for plot in PLOTS)]
+    files = [*tables, SUMMARY, *(f"{plot}.{mask}.png" for mask in drawn for plot in PLOTS)]
     about = {"crac": __version__} | ({"source": source} if source else {})
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,7 +77,8 @@ def write_report(evaluation: Evaluation, folder: Path, source: dict[str, str] | 
         write_json(folder / SUMMARY, about | {"unfinished": True, "files": sorted(before.union(files))})
         for name in before - {SUMMARY}:
             (folder / name).unlink(missing_ok=True)
-    write_text(folder / "per_volume.csv", rows.getvalue())
+    for name, rows in tables.items():
+        write_text(folder / name, _csv(rows))
     for mask, result in drawn.items():
         for plot, draw in PLOTS.items():
             figure = draw(result, list(evaluation.protocol.class_names))
@@ -85,3 +87,11 @@ def write_report(evaluation: Evaluation, folder: Path, source: dict[str, str] | 
             pyplot().close(figure)
     write_json(folder / SUMMARY, about | {"files": files} | evaluation.summary())
     return [folder / name for name in files]
+
+
+def _csv(rows: Sequence[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -2,10 +2,20 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from crac.errors import require
 from crac.evaluation.measure import BY_REGION, CALIBRATION, SEGMENTATION, Evaluation
 from crac.metrics.results import REGION_NAMES
+
+REALISED = {
+    "possible": "of its voxels lay in the possible set",
+    "certain": "of the certain set was right",
+    "margin": "lay within the grown contour",
+    "core": "held the shrunken contour",
+    "volume": "had their volume in its interval",
+}
+"""A guarantee and what it is to have kept it."""
 
 
 def table(evaluation: Evaluation) -> list[tuple[str, str, str, str]]:
@@ -54,11 +64,39 @@ def print_table(evaluation: Evaluation) -> None:
     )
     for reason, columns in by_reason(protocol.left_out()).items():
         console.print(f"left out: {', '.join(columns)}: {reason}", markup=False)
+    if evaluation.realised is not None:
+        for sentence in realised_lines(evaluation.realised.summary):
+            console.print(sentence, markup=False, soft_wrap=True)
 
 
 def by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the columns that were left out for each reason."""
     return {reason: [name for name in left_out if left_out[name] == reason] for reason in left_out.values()}
+
+
+def realised_lines(summary: dict[str, Any]) -> list[str]:
+    """What came of guarantees (``guarantees`` of ``summary.json``), a sentence each."""
+    lines = []
+    for name, parts in summary["by_class"].items():
+        for part, words in REALISED.items():
+            one = parts[part]
+            if one["reason"] is not None:
+                lines.append(f"{name}, {part}: nothing was promised, {one['reason']}")
+                continue
+            kept, ends = one["realised"], one["interval"]
+            if part in ("possible", "certain"):  # these are risks
+                kept, ends = 1 - kept, [1 - end for end in reversed(ends)]
+            low, high = (100 * end for end in ends)
+            lines.append(
+                f"{name}, {part}: {100 * kept:.1f} % [{low:.1f}, {high:.1f}] {words}, of {one['patients']} patients; "
+                f"{100 * (1 - summary['alpha']):g} % were promised"
+            )
+    referral = summary["referral"]
+    lines.append(
+        f"flags: {100 * referral['flagged']:.1f} % of volumes; {100 * referral['bad']:.1f} % had a Dice below "
+        f"{referral['acceptable']:g}, {100 * referral['bad_and_not_flagged']:.1f} % and no flag"
+    )
+    return lines
 
 
 def _number(value: float) -> str:

@@ -1,0 +1,112 @@
+"""``crac guarantee``: from probabilities to promises about new patients."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crac.cli.predict import add_model_options
+
+if TYPE_CHECKING:
+    from crac.guarantees import Guarantees
+
+NAME = "guarantee"
+HELP = "thresholds, margins and volume intervals that hold for new patients"
+EXAMPLE = """examples:
+  crac guarantee runs/crac --alpha 0.1              written into the run, after crac calibrate
+  crac predict runs/crac image.nii.gz --out maps    then writes volumes with intervals, cores, and whom to look at
+  crac evaluate runs/crac --out audit               then measures what was kept on the test patients
+  crac guarantee --probabilities validation --labels labelsTr --alpha 0.1 --out guarantees.json
+  crac evaluate --probabilities test --labels labelsTs --guarantees guarantees.json --out audit
+
+ALPHA is the risk that is accepted: 0.1 promises 90 %, and needs at least 9 patients; 0.05 needs 19. Patients must be
+such as the network was not trained on. A promise holds on average over new patients like these; it says nothing about
+one patient, or another hospital. docs/guarantee.md explains each of them."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    add = parser.add_argument
+    add("model", nargs="?", type=Path, metavar="RUN", help="folder of a run (crac train)")
+    add("--probabilities", type=Path, metavar="DIR", help="folder of class probabilities of cases left out of training")
+    add("--labels", type=Path, metavar="DIR", help="folder of their NIfTI label maps")
+    add("--out", type=Path, metavar="FILE.json", help="file to write, with --probabilities")
+    add("--alpha", type=float, default=0.1, help="the risk that is accepted (default: %(default)s)")
+    add("--split", choices=("validation", "test"), help="part of RUN's split (default: validation)")
+    add(
+        "--patient",
+        metavar="REGEX",
+        help="with --probabilities: part of a file's name that says whose it is, as in 'patient[0-9]+' "
+        "(default: each volume is of another patient)",
+    )
+    add("--class-names", nargs="+", default=[], metavar="NAME", help="with --probabilities: background first")
+    add(
+        "--unit",
+        choices=("mean", "worst"),
+        default="mean",
+        help="what several volumes of a patient count as (default: %(default)s)",
+    )
+    add("--acceptable", type=float, default=0.7, metavar="DICE", help="flags: lower is bad (default: %(default)s)")
+    add("--tta", action="store_true", help="for prediction with --tta: mirrored versions averaged")
+    add("--data", type=Path, metavar="STORE", help="RUN's data, if it has moved")
+    add_model_options(parser)
+    add("--json", action="store_true", help="print the file that was written")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Fit, write, say what is promised."""
+    from crac.errors import InputError
+    from crac.guarantees.words import LIMITS, promises
+
+    if (args.model is None) == (args.probabilities is None) or (args.probabilities is None) != (args.labels is None):
+        raise InputError("give either RUN, or both --probabilities and --labels")
+    found, out = _of_files(args) if args.model is None else _of_run(args)
+    if args.json:
+        print(json.dumps(json.loads(out.read_text(encoding="utf-8")), indent=2))
+        return 0
+    for sentence in promises(found):
+        print(sentence)
+    print(LIMITS)
+    print(f"written to {out}")
+    return 0
+
+
+def _of_run(args: argparse.Namespace) -> tuple[Guarantees, Path]:
+    from crac.errors import InputError
+    from crac.evaluation.guarantees import guarantee_run
+    from crac.models.guarantees import GUARANTEES
+    from crac.models.model import Model
+    from crac.progress import track
+
+    if args.model.is_file():
+        raise InputError(f"RUN must be the folder of a run, which names its validation part; got the file {args.model}")
+    if args.out or args.patient or args.class_names:
+        raise InputError("--out, --patient and --class-names go with --probabilities; RUN keeps its own guarantees")
+    model = Model.load(args.model, args.device, args.checkpoint, args.batch_size, args.tta, not args.no_calibration)
+    found = guarantee_run(
+        args.model, model, args.alpha, args.split or "validation", args.data, args.checkpoint,
+        unit=args.unit, acceptable=args.acceptable, track=track,
+    )  # fmt: skip
+    return found, args.model / GUARANTEES
+
+
+def _of_files(args: argparse.Namespace) -> tuple[Guarantees, Path]:
+    from crac.errors import InputError
+    from crac.evaluation.guarantees import guarantee_files
+    from crac.progress import track
+
+    if args.out is None or args.out.is_dir() or not args.out.parent.is_dir():
+        raise InputError(f"--out must be a file in a folder that exists, e.g. guarantees.json; got {args.out}")
+    if args.tta or args.data or args.split or args.no_calibration:
+        raise InputError(
+            "--split, --tta, --data and --no-calibration go with RUN; --probabilities are taken as they are"
+        )
+    found = guarantee_files(
+        args.probabilities, args.labels, args.alpha, args.patient, class_names=args.class_names,
+        unit=args.unit, acceptable=args.acceptable, jobs=os.cpu_count() or 1, track=track,
+    )  # fmt: skip
+    found.save(args.out)
+    return found, args.out

@@ -1,0 +1,237 @@
+"""What came of guarantees on cases with labels that they were not fitted on."""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from crac.errors import InputError
+from crac.evaluation.case import CaseSource
+from crac.guarantees import Guarantees, risk_coverage
+from crac.guarantees.case import check_case
+from crac.guarantees.margin import needed
+from crac.guarantees.referral import DoubtCounter, mean_dice
+from crac.metrics import paired_bootstrap
+from crac.parallel import Workers
+from crac.progress import Track, silent
+
+Row = dict[str, Any]
+
+
+class Realised(NamedTuple):
+    """A row a volume and foreground class, and all together as plain data."""
+
+    rows: list[Row]
+    summary: dict[str, Any]
+
+
+def realise(found: Guarantees, cases: CaseSource, *, jobs: int = 1, track: Track = silent) -> Realised:
+    """Measure what guarantees promised on cases with labels, on the grid of their images.
+
+    Args:
+        found: The guarantees.
+        cases: Cases of the same model.
+        jobs: Processes; cases that come from a GPU are measured by this one.
+        track: Shows progress.
+
+    Raises:
+        InputError: The guarantees were fitted on patients of these cases, which would prove nothing.
+    """
+    with Workers(1 if cases.on_gpu else min(jobs, len(cases.names))) as workers:
+        measured = workers.map(partial(_measured, found, cases), cases.names)
+        rows = [row for own in track(measured, "guarantees", len(cases.names)) for row in own]
+    if known := sorted({row["patient"] for row in rows}.intersection(found.patients)):
+        more = f" and {len(known) - 3} more" if len(known) > 3 else ""
+        raise InputError(
+            f"guarantees cannot be measured on the patients they were fitted on: {', '.join(known[:3])}{more}"
+        )
+    return Realised(rows, _summary(found, rows))
+
+
+def _measured(found: Guarantees, cases: CaseSource, name: str) -> list[Row]:
+    """One row a foreground class."""
+    given = cases.load(name)
+    case = check_case(given, found.num_classes, given.name)
+    voxel, counts = case.volume.voxel, _counts(found, case.slabs())
+    doubt = DoubtCounter.of(case.volume)
+    distances, volumes = needed(case), found.volume.interval(doubt.sums, voxel)
+    look, dice = found.referral.judge(doubt.compute()), mean_dice(case)
+    rows = []
+    for number in range(1, found.num_classes):
+        count = {what: int(values[number]) for what, values in counts.items()}
+        out, deep = distances[number - 1]
+        estimate, low, high = volumes[number].tolist()
+        true = count["label"] * voxel
+        rows.append({
+            "volume": name,
+            "patient": case.patient,
+            "class": found.class_names[number],
+            "true_ml": true,
+            "estimate_ml": estimate,
+            "low_ml": low,
+            "high_ml": high,
+            "argmax_ml": count["argmax"] * voxel,
+            "interval_misses": math.nan if math.isinf(high) else float(not low - 1e-9 <= true <= high + 1e-9),
+            "possible_ml": count["possible"] * voxel,
+            "possible_misses": _share(count["label"] - count["possible_hits"], count["label"]),
+            "argmax_misses": _share(count["label"] - count["argmax_hits"], count["label"]),
+            "certain_ml": count["certain"] * voxel,
+            "certain_wrong": _share(count["certain"] - count["certain_hits"], count["certain"], empty=0.0),
+            "argmax_wrong": _share(count["argmax"] - count["argmax_hits"], count["argmax"], empty=0.0),
+            "needs_mm": math.nan if out is None else out,
+            "margin_misses": math.nan if out is None else _beyond(out, float(found.margin.millimetres[number])),
+            "needs_mm_inwards": deep,
+            "core_misses": _beyond(deep, float(found.margin.inwards[number])),
+            "doubt": look.doubt,
+            "flagged": float(look.flagged),
+            "dice": dice,
+        })  # fmt: skip
+    return rows
+
+
+def _counts(found: Guarantees, slabs: Iterator[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, NDArray[np.int64]]:
+    """Voxels of each class by label, by argmax and in its two sets, and how many of these are right."""
+    names = ("label", "argmax", "possible", "certain")
+    totals = {name: np.zeros(found.num_classes, dtype=np.int64) for name in names}
+    totals |= {f"{name}_hits": np.zeros(found.num_classes, dtype=np.int64) for name in names[1:]}
+    for values, labels in slabs:
+        winner = values.argmax(0)
+        sets = {"possible": found.possible.members(values), "certain": found.certain.members(values)}
+        for number in range(1, found.num_classes):
+            own = labels == number
+            totals["label"][number] += int(own.sum())
+            chosen = {"argmax": winner == number} | {name: rows[number] for name, rows in sets.items()}
+            for name, mask in chosen.items():
+                totals[name][number] += int(mask.sum())
+                totals[f"{name}_hits"][number] += int((mask & own).sum())
+    return totals
+
+
+def _share(part: int, whole: int, empty: float = math.nan) -> float:
+    return part / whole if whole else empty
+
+
+def _beyond(needed_: float, margin: float) -> float:
+    """Whether a margin falls short; NaN if none is promised."""
+    return margin if math.isnan(margin) else float(needed_ > margin * (1 + 1e-9))
+
+
+def _summary(found: Guarantees, rows: Sequence[Row]) -> dict[str, Any]:
+    first = [row for row in rows if row["class"] == found.class_names[1]]
+    classes = {
+        name: _class_summary(found, number, [row for row in rows if row["class"] == name])
+        for number, name in enumerate(found.class_names)
+        if number
+    }
+    return {
+        "alpha": found.alpha,
+        "unit": found.unit,
+        "calibration_patients": len(found.patients),
+        "patients": len({row["patient"] for row in rows}),
+        "volumes": len(first),
+        "by_class": classes,
+        "referral": _referral_summary(found, first),
+    }
+
+
+def _class_summary(found: Guarantees, number: int, rows: Sequence[Row]) -> dict[str, Any]:
+    widths = np.array([row["high_ml"] - row["low_ml"] for row in rows])
+    true = np.array([row["true_ml"] for row in rows])
+    errors = {
+        f"{name}_error_ml": float(np.mean(np.abs([row[f"{name}_ml"] for row in rows] - true)))
+        for name in ("estimate", "argmax")
+    }
+    return {
+        "possible": _risk(rows, "possible_misses", found.possible.reasons.get(number))
+        | {"threshold": float(found.possible.thresholds[number])}
+        | _size(rows, "possible")
+        | {"argmax": _mean(_by_patient(rows, "argmax_misses"))},
+        "certain": _risk(rows, "certain_wrong", found.certain.reasons.get(number))
+        | {"threshold": float(found.certain.thresholds[number])}
+        | _size(rows, "certain")
+        | {"argmax": _mean(_by_patient(rows, "argmax_wrong"))},
+        "margin": _coverage(rows, "margin_misses", found.margin.reasons.get(number))
+        | {"millimetres": float(found.margin.millimetres[number])},
+        "core": _coverage(rows, "core_misses", found.margin.reasons.get(number))
+        | {"millimetres": float(found.margin.inwards[number])},
+        "volume": _coverage(rows, "interval_misses", found.volume.reasons.get(number))
+        | {"width_ml": float(widths.mean()), "width_share": _ratio(widths.mean(), true.mean())}
+        | errors,
+    }
+
+
+def _referral_summary(found: Guarantees, rows: Sequence[Row]) -> dict[str, Any]:
+    referral = found.referral
+    bad = [{**row, "passed": float(row["dice"] < referral.acceptable and not row["flagged"])} for row in rows]
+    curve = risk_coverage([row["doubt"] for row in rows], [1 - row["dice"] for row in rows])
+    return {
+        "score": referral.score,
+        "acceptable": referral.acceptable,
+        "reason": referral.reason,
+        "flagged": float(np.mean([row["flagged"] for row in rows])),
+        "bad": float(np.mean([row["dice"] < referral.acceptable for row in rows])),
+        "bad_and_not_flagged": 1 - _coverage(bad, "passed", None)["realised"],
+        "area": curve.area,
+        "area_best": curve.best,
+        "area_chance": curve.chance,
+        "coverage": curve.coverage.tolist(),
+        "risk": curve.risk.tolist(),
+    }
+
+
+def _by_patient(rows: Sequence[Row], column: str) -> list[float]:
+    """The mean of each patient's volumes, those without a value left out."""
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        if not math.isnan(row[column]):
+            values.setdefault(row["patient"], []).append(row[column])
+    return [float(np.mean(own)) for own in values.values()]
+
+
+def _risk(rows: Sequence[Row], column: str, reason: str | None) -> dict[str, Any]:
+    """Mean loss over patients, with a bootstrap interval."""
+    values = _by_patient(rows, column)
+    low, high = paired_bootstrap(values, [0.0] * len(values))[1:] if len(values) > 1 else (math.nan, math.nan)
+    return {"reason": reason, "realised": _mean(values), "interval": [low, high], "patients": len(values)}
+
+
+def _coverage(rows: Sequence[Row], column: str, reason: str | None) -> dict[str, Any]:
+    """Share of patients for whom the promise was kept, with its exact binomial (Clopper-Pearson) interval."""
+    values = _by_patient(rows, column)
+    patients, missed = len(values), sum(values)
+    low, high = exact_interval(patients - missed, patients)
+    realised = 1 - missed / patients if patients else math.nan
+    return {"reason": reason, "realised": realised, "interval": [low, high], "patients": patients}
+
+
+def exact_interval(successes: float, trials: int, level: float = 0.95) -> tuple[float, float]:
+    """Clopper and Pearson's interval of a proportion; NaN without trials.
+
+    ``successes`` need not be whole, for a patient with several volumes may be covered in part.
+    """
+    from scipy.stats import beta
+
+    if not trials:
+        return math.nan, math.nan
+    tail, failures = (1 - level) / 2, trials - successes
+    low = 0.0 if successes <= 0 else float(beta.ppf(tail, successes, failures + 1))
+    high = 1.0 if failures <= 0 else float(beta.ppf(1 - tail, successes + 1, failures))
+    return low, high
+
+
+def _size(rows: Sequence[Row], name: str) -> dict[str, float]:
+    """How large the sets are, in millilitres and beside the true volumes."""
+    size, true = (float(np.mean([row[f"{column}_ml"] for row in rows])) for column in (name, "true"))
+    return {"size_ml": size, "size_share": _ratio(size, true)}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else math.nan
+
+
+def _ratio(part: float, whole: float) -> float:
+    return float(part / whole) if whole else math.nan
