@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what several volumes of a patient count as (default: %(default)s)",
     )
     add("--acceptable", type=float, default=0.7, metavar="DICE", help="flags: lower is bad (default: %(default)s)")
+    add("--jobs", type=int, help="with --probabilities: processes that check the files (default: one a core)")
     add("--tta", action="store_true", help="for prediction with --tta: mirrored versions averaged")
     add("--data", type=Path, metavar="STORE", help="RUN's data, if it has moved")
     add_model_options(parser)
@@ -106,7 +107,8 @@ def _of_files(args: argparse.Namespace) -> tuple[Guarantees, Path]:
         )
     found = guarantee_files(
         args.probabilities, args.labels, args.alpha, args.patient, class_names=args.class_names,
-        unit=args.unit, acceptable=args.acceptable, jobs=os.cpu_count() or 1, track=track,
+        unit=args.unit, acceptable=args.acceptable, track=track,
+        jobs=(os.cpu_count() or 1) if args.jobs is None else args.jobs,
     )  # fmt: skip
     found.save(args.out)
     return found, args.out

@@ -1,0 +1,101 @@
+"""Guarantees of a run: tied to its weights and calibration, measured on its test patients, on phantoms."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crac.calibration import build_calibrator
+from crac.cli import main
+from crac.data import Split, phantom, prepare
+from crac.errors import InputError
+from crac.evaluation.guarantees import guarantee_run
+from crac.evaluation.run import RunCases
+from crac.files import sha256
+from crac.models.guarantees import GUARANTEES, run_guarantees
+from crac.models.model import CALIBRATION, Model
+from crac.training import TrainConfig, train
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network trained briefly; eight patients validate."""
+    folder = tmp_path_factory.mktemp("guarantee")
+    phantom.abdominal(folder / "raw", patients=16, size=48, slices=6)
+    store = prepare("flare", folder / "raw", folder / "store", spacing=(40.0, 8.0, 8.0), crop=(4, 48, 48))
+    names = list(store.cases)
+    Split(train=names[:4], validation=names[4:12], test=names[12:]).save(folder / "split.json")
+    settings = {"data": store.path, "split": folder / "split.json", "method": "ce", "accelerator": "cpu",
+                "backbone": "nnunet", "width": 4, "epochs": 2, "batch_size": 4, "learning_rate": 1e-2,
+                "pictures": False}  # fmt: skip
+    return train(TrainConfig.make(settings), folder / "run").run
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def test_fitted_on_the_validation_part_and_measured_on_the_test_part(run: Path, tmp_path: Path, capsys: Any) -> None:
+    assert main(["guarantee", str(run), "--alpha", "0.2", "--device", "cpu"]) == 0
+    assert f"written to {run / GUARANTEES}" in capsys.readouterr().out
+    model = Model.load(run, "cpu")
+    found = run_guarantees(run, model)
+    assert found is not None
+    assert found.class_names == list(model.card.class_names)
+    split = json.loads((run / "split.json").read_text())
+    assert found.patients == split["validation"]
+    cases = RunCases.of(run, model, "validation", None, "native")
+    first = cases.load(cases.names[0])
+    assert first.probabilities.shape[1:] == first.labels.shape  # the grid that crac predict writes on
+    for more, there in (([], True), (["--no-guarantees"], False)):
+        out = tmp_path / f"audit{there}"
+        assert main(["evaluate", str(run), "--out", str(out), "--device", "cpu", *more]) == 0
+        summary = json.loads((out / "summary.json").read_text())
+        assert ("guarantees" in summary) == there
+        assert (out / "guarantees.csv").is_file() == there
+    assert json.loads((tmp_path / "auditTrue" / "summary.json").read_text())["guarantees"]["patients"] == 4
+
+
+def test_guarantees_of_other_probabilities_are_refused(run: Path, tmp_path: Path) -> None:
+    plain = Model.load(run, "cpu")
+    assert run_guarantees(run, plain) is None
+    guarantee_run(run, plain, 0.2)
+    mirrored = Model.load(run, "cpu", flips=True)
+    with pytest.raises(InputError, match="were fitted without mirrored versions of the images"):
+        run_guarantees(run, mirrored)
+    calibrator = build_calibrator("temperature", len(plain.card.class_names))
+    calibrator.fitted = {"checkpoint_sha256": sha256(run / "best.safetensors"), "flips": False}
+    calibrator.save(run / CALIBRATION)
+    calibrated = Model.load(run, "cpu")
+    with pytest.raises(InputError, match=r"were fitted before calibration\.json was: run crac guarantee again"):
+        run_guarantees(run, calibrated)
+    guarantee_run(run, calibrated, 0.2)
+    assert run_guarantees(run, calibrated) is not None
+    with pytest.raises(InputError, match="were fitted on calibrated probabilities, and these are not"):
+        run_guarantees(run, plain)
+    calibrator.fitted["notes"] = ["another"]
+    calibrator.save(run / CALIBRATION)
+    with pytest.raises(InputError, match=r"were fitted with another calibration\.json"):
+        run_guarantees(run, calibrated)
+    (run / CALIBRATION).unlink()
+    guarantee_run(run, plain, 0.2)
+    (run / "best.safetensors").write_bytes((run / "best.safetensors").read_bytes() + b" ")
+    with pytest.raises(InputError, match=r"were fitted on other weights than best\.safetensors holds"):
+        run_guarantees(run, plain)
+
+
+def test_training_patients_cannot_promise_anything(run: Path) -> None:
+    with pytest.raises(InputError, match="split must be one of validation, test; got 'train'"):
+        guarantee_run(run, Model.load(run, "cpu"), split="train")
+
+
+def test_a_run_is_a_folder_and_keeps_its_own(run: Path, capsys: Any) -> None:
+    assert main(["guarantee", str(run / "best.safetensors")]) == 2
+    assert "RUN must be the folder of a run" in capsys.readouterr().err
+    assert main(["guarantee", str(run), "--out", "g.json"]) == 2
+    assert "--out, --patient and --class-names go with --probabilities" in capsys.readouterr().err
+    assert main(["evaluate", str(run), "--out", "audit", "--guarantees", "g.json"]) == 2
+    assert "--guarantees and --patient go with --probabilities" in capsys.readouterr().err

@@ -1,0 +1,78 @@
+"""What came of guarantees, counted by hand."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binomtest
+from tests.guarantees.volumes import CLASSES, patient, patients
+
+import crac
+from crac.errors import InputError
+from crac.evaluation import Case, LoadedCases
+from crac.evaluation.realised import exact_interval, realise
+
+
+def loaded(seeds: range, whose: str = "q{}") -> LoadedCases:
+    cases = [patient(seed) for seed in seeds]
+    return LoadedCases(
+        Case(f"v{n}", whose.format(n), torch.from_numpy(c.probabilities), torch.from_numpy(c.labels), c.spacing)
+        for n, c in zip(seeds, cases, strict=True)
+    )
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(0, 10), (10, 10), (7, 10), (45, 50)])
+def test_the_exact_interval_is_scipys(hits: int, trials: int) -> None:
+    expected = binomtest(hits, trials).proportion_ci(method="exact")
+    assert exact_interval(hits, trials) == pytest.approx((expected.low, expected.high))
+    low, high = exact_interval(hits + 0.5 * (hits < trials), trials)
+    assert low >= expected.low
+    assert high >= expected.high
+    assert np.isnan(exact_interval(0, 0)).all()
+
+
+def test_processes_and_logits_change_nothing() -> None:
+    found = crac.Guarantees(CLASSES, 0.2).fit(patients(12))
+    cases = loaded(range(50, 56))
+    one = realise(found, cases)
+    two = realise(found, cases, jobs=2)
+    assert one.rows == two.rows
+    logits = LoadedCases(
+        case._replace(scores=case.scores.clamp(min=1e-7).log(), from_logits=True)
+        for case in map(cases.load, cases.names)
+    )
+    for first, second in zip(one.rows, realise(found, logits).rows, strict=True):
+        assert first["argmax_ml"] == second["argmax_ml"]
+        assert first["estimate_ml"] == pytest.approx(second["estimate_ml"], rel=1e-4)
+
+
+def test_patients_are_the_units() -> None:
+    found = crac.Guarantees(CLASSES, 0.2).fit(patients(12))
+    summary = realise(found, loaded(range(50, 58), whose="same")).summary
+    assert (summary["patients"], summary["volumes"]) == (1, 8)
+    assert summary["by_class"]["1"]["volume"]["patients"] == 1
+    with pytest.raises(InputError, match="patients they were fitted on: p3"):
+        realise(found, loaded(range(3, 4), whose="p{}"))
+
+
+def test_without_a_promise_nothing_is_kept_or_broken() -> None:
+    found = crac.Guarantees(CLASSES, 0.2).fit(patients(2))
+    summary = realise(found, loaded(range(50, 54))).summary
+    for part in ("margin", "core", "volume"):
+        own = summary["by_class"]["1"][part]
+        assert own["patients"] == 0
+        assert np.isnan(own["realised"])
+        assert "at least 4 are needed" in own["reason"]
+
+
+def test_an_absent_class() -> None:
+    found = crac.Guarantees(CLASSES, 0.2).fit(patients(12))
+    cases = loaded(range(50, 54))
+    without = LoadedCases(
+        case._replace(labels=case.labels * (case.labels == 1)) for case in map(cases.load, cases.names)
+    )
+    realised = realise(found, without)
+    own = realised.summary["by_class"]["2"]
+    assert own["possible"]["patients"] == own["margin"]["patients"] == 0  # nothing to miss
+    assert own["certain"]["patients"] == own["core"]["patients"] == own["volume"]["patients"] == 4
+    shown = [row["certain_ml"] > 0 for row in realised.rows if row["class"] == "2"]
+    assert own["certain"]["realised"] == np.mean(shown) > 0  # whatever is shown is wrong
