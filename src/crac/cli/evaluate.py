@@ -145,7 +145,7 @@ def _measure_run(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Evalu
     model = Model.load(args.model, args.device, args.checkpoint, args.batch_size, calibrated=not args.no_calibration)
     given |= {"jobs": 1 if args.jobs is None else args.jobs, "ray": args.ray, "track": track}
     if not args.no_guarantees:
-        given["guarantees"] = run_guarantees(args.model, model, args.checkpoint)
+        given["guarantees"] = run_guarantees(args.model, model)
     evaluation = evaluate_run(args.model, model, split, args.data, protocol, **given)
     source = {"run": str(args.model), "split": split, "checkpoint": args.checkpoint}
     return evaluation, source | ({"calibration": model.calibrator.name} if model.calibrator is not None else {})

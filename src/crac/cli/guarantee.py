@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crac.cli.predict import add_model_options
+from crac.cli.predict import add_mirror, add_model_options
 
 if TYPE_CHECKING:
     from crac.guarantees import Guarantees
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--acceptable", type=float, default=0.7, metavar="DICE", help="flags: lower is bad (default: %(default)s)")
     add("--jobs", type=int, help="with --probabilities: processes that check the files (default: one a core)")
-    add("--tta", action="store_true", help="for prediction with --tta: mirrored versions averaged")
+    add_mirror(parser)
     add("--data", type=Path, metavar="STORE", help="RUN's data, if it has moved")
     add_model_options(parser)
     add("--json", action="store_true", help="print the file that was written")
@@ -86,9 +86,9 @@ def _of_run(args: argparse.Namespace) -> tuple[Guarantees, Path]:
         raise InputError(f"RUN must be the folder of a run, which names its validation part; got the file {args.model}")
     if args.out or args.patient or args.class_names:
         raise InputError("--out, --patient and --class-names go with --probabilities; RUN keeps its own guarantees")
-    model = Model.load(args.model, args.device, args.checkpoint, args.batch_size, args.tta, not args.no_calibration)
+    model = Model.load(args.model, args.device, args.checkpoint, args.batch_size, args.mirror, not args.no_calibration)
     found = guarantee_run(
-        args.model, model, args.alpha, args.split or "validation", args.data, args.checkpoint,
+        args.model, model, args.alpha, args.split or "validation", args.data,
         unit=args.unit, acceptable=args.acceptable, track=track,
     )  # fmt: skip
     return found, args.model / GUARANTEES
@@ -101,9 +101,9 @@ def _of_files(args: argparse.Namespace) -> tuple[Guarantees, Path]:
 
     if args.out is None or args.out.is_dir() or not args.out.parent.is_dir():
         raise InputError(f"--out must be a file in a folder that exists, e.g. guarantees.json; got {args.out}")
-    if args.tta or args.data or args.split or args.no_calibration:
+    if args.mirror or args.data or args.split or args.no_calibration:
         raise InputError(
-            "--split, --tta, --data and --no-calibration go with RUN; --probabilities are taken as they are"
+            "--split, --mirror, --data and --no-calibration go with RUN; --probabilities are taken as they are"
         )
     found = guarantee_files(
         args.probabilities, args.labels, args.alpha, args.patient, class_names=args.class_names,

@@ -23,7 +23,6 @@ def guarantee_run(
     alpha: float = 0.1,
     split: str = "validation",
     data: Path | None = None,
-    checkpoint: str = "best",
     *,
     track: Track = silent,
     **options: Any,
@@ -36,7 +35,6 @@ def guarantee_run(
         alpha: The risk that is accepted.
         split: ``validation``, or ``test`` for patients whom nothing has seen.
         data: Store, if it is no longer where the run found it.
-        checkpoint: Which checkpoint of the run the model is.
         track: Shows progress.
         **options: Of :class:`crac.Guarantees`.
     """
@@ -46,7 +44,7 @@ def guarantee_run(
     cases = RunCases.of(run, model, split, data, "native")
     found = Guarantees(len(model.card.class_names), alpha, class_names=model.card.class_names, **options)
     found.fit(_loaded(cases, track))
-    found.fitted |= {"split": split} | tied_to(run, model, checkpoint)
+    found.fitted |= {"split": split, "model": tied_to(model)}
     found.save(run / GUARANTEES)
     return found
 
