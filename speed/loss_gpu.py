@@ -241,6 +241,7 @@ def variants(classes: int) -> dict[str, Loss]:
         ).to(DEVICE),
         "crac, fused, three distance bands": crac.CRaCLoss(classes, radii=(1, 3)).to(DEVICE),
         "crac, fused, upstream gradient not 1": lambda logits, labels: 2 * doubled(logits, labels),
+        "crac signed, fused": crac.CRaCLoss(classes, preset="signed").to(DEVICE),
         "nacl, fused": crac.build_loss("nacl", classes).to(DEVICE),
         "svls, fused": crac.build_loss("svls", classes).to(DEVICE),
     }

@@ -1,5 +1,6 @@
 """Per-volume and pooled numbers, slices and volumes, logits and probabilities."""
 
+import importlib
 import math
 
 import numpy as np
@@ -55,6 +56,22 @@ def test_probabilities_give_what_logits_give():
     for row in (logits, probabilities):
         del row["volume"], row["patient"]
     assert probabilities == pytest.approx(logits, abs=1e-5)
+
+
+def test_segmentation_scores_are_shared_between_equal_label_maps_only(monkeypatch):
+    module = importlib.import_module("crac.evaluation.measure")
+    calls, whole = [], module._segmentation
+    monkeypatch.setattr(module, "_segmentation", lambda *rest: calls.append(1) or whole(*rest))
+    case, shapes = volume("v"), {}
+    cool = case._replace(scores=case.scores / 2)  # the same labels with less confidence
+    other = case._replace(scores=-case.scores)
+    rows = [measure(one, Protocol(NAMES), shapes).row for one in (case, cool, other)]
+    assert len(calls) == 2
+    assert rows[0]["hd95"] == rows[1]["hd95"] != rows[2]["hd95"]
+    for one, row in zip((case, cool, other), rows, strict=True):
+        assert measure(one, Protocol(NAMES)).row == pytest.approx(row, nan_ok=True)
+    shared = evaluate(LoadedCases([cool]), Protocol(NAMES), jobs=2, shapes={})
+    assert shared.rows[0] == pytest.approx(rows[1], nan_ok=True)
 
 
 def test_outer_is_what_the_protocol_says():

@@ -77,7 +77,11 @@ def test_tace_adaptive_against_sorting():
         confidence, hits = p[p[:, k] > 1e-3, k], (y == k)[p[:, k] > 1e-3]
         parts = np.array_split(np.argsort(confidence, kind="stable"), 15)
         expected.append(sum(abs((confidence[i] - hits[i]).sum()) for i in parts) / len(confidence))
-    assert measure(logits, labels, mask="all").tace_adaptive == pytest.approx(np.mean(expected), abs=5e-4)
+    found = measure(logits, labels, mask="all")
+    assert found.tace_adaptive == pytest.approx(np.mean(expected), abs=5e-4)
+    counted = [one.counted for one in found.by_class]
+    assert counted == pytest.approx((p > 1e-3).mean(0).tolist(), abs=1e-4)
+    assert max(counted) < 1
 
 
 def test_nothing_counted_is_nan_and_not_an_error():
