@@ -145,3 +145,13 @@ def test_wrong_arrays_are_refused() -> None:
     for low, high in ((5, 5), (-1, 50), (50, 101)):
         with pytest.raises(ValidationError):
             Intensity(method="percentile", low=low, high=high)
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 4), (5, 1, 4), (5, 4, 1), (1, 1, 1)])
+def test_a_flipped_axis_of_one_voxel(shape: tuple[int, int, int]) -> None:
+    recipe = Recipe(name="x", orientation="canonical", intensity=(Intensity(method="percentile", low=0, high=100),))
+    image = np.arange(np.prod(shape), dtype=np.float32).reshape(1, *shape)
+    prepared, geometry = recipe.apply(image, np.diag([-1.0, -1.0, -1.0, 1.0]))
+    assert prepared.shape == (1, shape[2], shape[1], shape[0])
+    label = (image[0] > 2).astype(np.uint8)
+    np.testing.assert_array_equal(recipe.invert(recipe.resample_label(label, geometry), geometry), label)

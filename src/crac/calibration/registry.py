@@ -28,6 +28,8 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
 }
 """Name -> class of the calibrator."""
 OPTIONS = ("radii", "regions")
+MOST_CLASSES = 2**16
+"""Of a calibrator in a file, whose numbers are not believed beyond what a network could have."""
 
 
 def build_calibrator(name: str, num_classes: int, **options: Any) -> Calibrator:
@@ -60,6 +62,7 @@ def load_calibrator(path: str | Path) -> Calibrator:
         version = check_number("format", content["format"], least=1, whole=True)
         if version > FORMAT:
             raise InputError(f"it has format {version}, this crac reads up to {FORMAT}: upgrade crac")
+        check_number("num_classes", content["num_classes"], least=2, most=MOST_CLASSES, whole=True)
         calibrator = build_calibrator(content["calibrator"], content["num_classes"], **content["options"])
         calibrator.restore(content["weights"], content["fitted"])
     except (InputError, LookupError, TypeError, ValueError, OverflowError, RuntimeError) as error:

@@ -133,7 +133,7 @@ class Recipe(Strict):
         shape = self.resampled_shape(geometry)
         prepared = []
         for scale, channel in zip(self.intensity, image, strict=True):  # one by one: volumes are large
-            turned = torch.from_numpy(np.ascontiguousarray(self._turn(scale.apply(channel)[None], geometry)))
+            turned = torch.from_numpy(self._turn(scale.apply(channel)[None], geometry))
             prepared.append(self.cut(resample(turned, shape).numpy()))
         return prepared[0] if len(prepared) == 1 else np.concatenate(prepared), geometry
 
@@ -194,12 +194,13 @@ class Recipe(Strict):
 
     def _turn(self, array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
         order, flips = self.axes(geometry)
-        return np.flip(array, tuple(axis + 1 for axis in flips)).transpose(0, *(axis + 1 for axis in order))
+        turned = np.flip(array, tuple(axis + 1 for axis in flips)).transpose(0, *(axis + 1 for axis in order))
+        return turned.copy()  # `ascontiguousarray` leaves an axis of one voxel flipped, which torch refuses
 
     def _turn_back(self, array: NDArray[Any], geometry: Geometry) -> NDArray[Any]:
         order, flips = self.axes(geometry)
         turned = array.transpose(0, *(int(axis) + 1 for axis in np.argsort(order)))
-        return np.ascontiguousarray(np.flip(turned, tuple(axis + 1 for axis in flips)))
+        return np.flip(turned, tuple(axis + 1 for axis in flips)).copy()
 
     def resampled_shape(self, geometry: Geometry) -> Shape:
         """Voxels along ``(D, H, W)`` of an image with this geometry after resampling, before it is cropped."""

@@ -115,7 +115,7 @@ class Store:
         path = self._file(name, file)
         try:
             array: NDArray[Any] = np.load(path, mmap_mode="r")
-        except (OSError, ValueError) as error:
+        except Exception as error:  # numpy parses a damaged header as Python, with all of Python's errors
             raise InputError(f"{path} cannot be read: {error}") from error
         shape = self.cases[name].prepared_shape
         expected = ((self.channels, *shape), "float16") if file == IMAGE else (shape, "uint8")

@@ -16,7 +16,7 @@ from nibabel.orientations import apply_orientation, io_orientation, ornt_transfo
 from numpy.typing import NDArray
 
 from crac.data.formats import affine_of
-from crac.data.nifti import Volume, same_grid
+from crac.data.nifti import GZIP_LIMIT, Volume, same_grid
 from crac.errors import InputError
 
 Orientation = Literal["stored", "ras"]
@@ -43,7 +43,14 @@ class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in PLAIN:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}; only numbers, text and arrays are read")
-        return super().find_class(module, name)
+        return _empty_array if name == "_reconstruct" else super().find_class(module, name)
+
+
+def _empty_array(kind: type[np.ndarray[Any, Any]], shape: tuple[int, ...], dtype: bytes) -> NDArray[Any]:
+    """The array that a pickle begins with, which numpy always writes empty: a large one would only take memory."""
+    if shape != (0,):
+        raise pickle.UnpicklingError(f"it asks for an array of shape {shape} without contents")
+    return np.ndarray.__new__(kind, shape, np.dtype(dtype.decode("latin-1")))
 
 
 def read_probabilities(
@@ -64,7 +71,12 @@ def read_probabilities(
     array, properties = read_archive(path)
     found = np.transpose(np.asarray(array, dtype=np.float32), (0, 3, 2, 1))
     if properties is not None:
-        found = _to_grid(path, found, properties, label)
+        try:
+            found = _to_grid(path, found, properties, label)
+        except InputError:
+            raise
+        except Exception as error:  # properties of other types and shapes than nnU-Net writes
+            raise InputError(f"{path.with_suffix('.pkl')} does not hold nnU-Net's properties: {error!r}") from error
     else:
         found = _oriented(path, found, label, segmentation, orientation)
     if found.shape[1:] != label.shape:
@@ -80,9 +92,12 @@ def read_archive(path: Path) -> tuple[NDArray[np.floating[Any]], dict[str, Any] 
 
 def _array(path: Path) -> NDArray[np.floating[Any]]:
     try:
+        _check_size(path)
         with np.load(path, allow_pickle=False) as archive:
             names = archive.files
             array = archive["probabilities"] if "probabilities" in names else None
+    except InputError:
+        raise
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
         reason = (str(error).splitlines() or [""])[0]
         raise InputError(f"{path} is damaged or not an .npz of numbers: {reason}") from error
@@ -90,9 +105,26 @@ def _array(path: Path) -> NDArray[np.floating[Any]]:
         raise InputError(f"{path} is damaged: {error}") from error
     if array is None:
         raise InputError(f"{path}: no array 'probabilities'; it holds {', '.join(names) or 'nothing'}")
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{path} is damaged: 'probabilities' is no array")
     if array.ndim != 4 or array.dtype.kind != "f" or 0 in array.shape:
         raise InputError(f"{path}: probabilities must be floats (K, z, y, x); got {array.dtype} {array.shape}")
     return np.asarray(array)
+
+
+def _check_size(path: Path) -> None:
+    """Refuse an archive whose array promises more than the file can hold, before memory is asked for."""
+    with zipfile.ZipFile(path) as archive:
+        if "probabilities.npy" not in archive.namelist():
+            return
+        member = archive.getinfo("probabilities.npy")
+        with archive.open(member) as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(file)
+    promised = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    if promised > min(member.file_size, path.stat().st_size * GZIP_LIMIT) and dtype.kind != "O":
+        raise InputError(f"{path} is damaged: its header promises {promised} bytes, the archive has {member.file_size}")
 
 
 def _properties(path: Path) -> dict[str, Any] | None:

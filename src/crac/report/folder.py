@@ -42,7 +42,10 @@ def check_folder(folder: Path) -> set[str]:
         summary = read_json(folder / SUMMARY)
         if isinstance(summary, dict) and "crac" in summary:
             listed = summary.get("files")
-            own = names & {SUMMARY, *(listed if isinstance(listed, list) else filter(BEFORE_0_2.fullmatch, names))}
+            own = names & {
+                SUMMARY,
+                *(map(str, listed) if isinstance(listed, list) else filter(BEFORE_0_2.fullmatch, names)),
+            }
     if foreign := sorted(names - own):
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
         raise InputError(

@@ -1,5 +1,6 @@
 """Everything that decides a training, in one record: the same names in YAML, on the command line and in Python."""
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -12,6 +13,7 @@ from crac.errors import InputError, checked, one_of
 from crac.losses import METHODS
 from crac.networks import BACKBONES
 
+MOST_NESTED = 64
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -95,8 +97,12 @@ class TrainConfig(Strict):
 def read_yaml(path: Path) -> dict[str, Any]:
     """Return the settings in a YAML file by name; one that holds anything else is refused."""
     try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        text = path.read_text(encoding="utf-8")
+        brackets = ((letter in "[{") - (letter in "]}") for letter in text)
+        if max(itertools.accumulate(brackets), default=0) > MOST_NESTED:  # the parser would take minutes
+            raise ValueError(f"more than {MOST_NESTED} brackets within each other")
+        settings = yaml.safe_load(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from error
     if settings is None:
         return {}
