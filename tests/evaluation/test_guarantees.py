@@ -5,6 +5,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
+import numpy as np
 import pytest
 
 from crac.calibration import build_calibrator
@@ -57,6 +59,24 @@ def test_fitted_on_the_validation_part_and_measured_on_the_test_part(run: Path, 
         assert ("guarantees" in summary) == there
         assert (out / "guarantees.csv").is_file() == there
     assert json.loads((tmp_path / "auditTrue" / "summary.json").read_text())["guarantees"]["patients"] == 4
+
+
+def test_predict_writes_what_is_promised(run: Path, tmp_path: Path, capsys: Any) -> None:
+    assert main(["guarantee", str(run), "--alpha", "0.2", "--device", "cpu"]) == 0
+    image = write_image(tmp_path / "image.nii.gz")
+    capsys.readouterr()
+    for folder, more, there in (("maps", [], True), ("plain", ["--no-guarantees"], False)):
+        arguments = ["predict", str(run), str(image), "--out", str(tmp_path / folder), "--device", "cpu", "--json"]
+        assert main([*arguments, *more]) == 0
+        written = json.loads(capsys.readouterr().out)
+        assert any(name.endswith("_volumes.csv") for name in written) == there
+        assert all(Path(name).is_file() for name in written)
+
+
+def write_image(path: Path) -> Path:
+    array = np.random.default_rng(0).normal(size=(48, 48, 6)).astype(np.float32)
+    nib.Nifti1Image(array, np.diag([8.0, 8.0, 40.0, 1.0])).to_filename(path)
+    return path
 
 
 def test_guarantees_of_other_probabilities_are_refused(run: Path, tmp_path: Path) -> None:

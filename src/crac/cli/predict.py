@@ -21,6 +21,11 @@ For each image NAME, OUT holds, on the image's own grid:
   NAME_confidence.nii.gz     probability of the most probable class
   NAME_entropy.nii.gz        uncertainty, 0 (sure) to 1 (no idea)
   NAME_probabilities.nii.gz  probability of every class, along the fourth axis
+and after crac guarantee
+  NAME_volumes.csv           volume of every class in ml, with an interval
+  NAME_possible.nii.gz       1 where a class cannot be excluded, along the fourth axis
+  NAME_certain.nii.gz        1 where a class is certain
+  NAME_review.json           whether a person should look at it, and why
 Images whose maps are there already are left alone: a prediction that was interrupted goes on."""
 
 
@@ -50,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="segment images again whose maps are there already")
     add_model_options(parser)
+    parser.add_argument("--no-guarantees", action="store_true", help="maps only, without RUN's guarantees.json")
     parser.add_argument("--json", action="store_true", help="print the images' maps as JSON")
 
 
@@ -74,19 +80,25 @@ def add_model_options(parser: argparse.ArgumentParser, calibration: bool = True)
 def run(args: argparse.Namespace) -> int:
     """Predict every image."""
     from crac.models.ensemble import load, split_runs
-    from crac.models.maps import Map
+    from crac.models.guarantees import run_guarantees
+    from crac.models.maps import Map, Output
     from crac.models.predict import find_images, predict_images
+    from crac.models.promised import Promised, to_look_at
     from crac.progress import track
 
     runs, inputs = split_runs([args.model, *args.input])
     model = load(runs, args.device, args.checkpoint, args.batch_size, args.mirror, not args.no_calibration)
     images = find_images(inputs, len(model.card.channel_names))
-    outputs = [Map(name, args.dtype, args.largest_component) for name in dict.fromkeys(args.maps)]
+    outputs: list[Output] = [Map(name, args.dtype, args.largest_component) for name in dict.fromkeys(args.maps)]
+    promised = None if args.no_guarantees or len(runs) > 1 else run_guarantees(runs[0], model)
+    outputs += [] if promised is None else [Promised(promised)]
     found = predict_images(model, images, args.out, track, outputs, args.force)
-    before = len(found.finished) // len(outputs)
+    before = len(found.finished) // sum(len(output.files("")) for output in outputs)
     said = f"{_images(len(images) - before)} segmented"
     said += f", {_images(before)} finished before (--force segments them again)" if before else ""
     print(f"{said}: {args.out}", file=sys.stderr if args.json else sys.stdout)
+    for name, reason in ({} if promised is None else to_look_at(args.out, [image.name for image in images])).items():
+        print(f"look at {name}: {reason}", file=sys.stderr if args.json else sys.stdout)
     if args.json:
         print(json.dumps([str(path) for path in [*found.finished, *found.written]], indent=2))
     return 0
