@@ -1,5 +1,6 @@
 """How every picture looks: colours that colour-blind readers can tell apart, and matplotlib set up to write files."""
 
+import warnings
 from typing import Any
 
 from crac.errors import require
@@ -14,7 +15,15 @@ STYLE = {"font.size": 11, "axes.spines.top": False, "axes.spines.right": False, 
 """Settings of matplotlib, for ``pyplot().rc_context``."""
 
 
+SCRIPTS = ("Noto Sans CJK JP", "Noto Sans", "Arial Unicode MS", "Microsoft YaHei", "PingFang SC", "Segoe UI Symbol")
+"""Fonts for letters that matplotlib's own does not have, where they are installed."""
+
+
 def pyplot() -> Any:
-    """Return ``matplotlib.pyplot``, drawing into files without a display."""
+    """Return ``matplotlib.pyplot``, drawing into files without a display and names in any script without warnings."""
     require("matplotlib").use("agg", force=False)
-    return require("matplotlib.pyplot")
+    plt = require("matplotlib.pyplot")
+    warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from")  # such letters are drawn as boxes
+    installed = {font.name for font in require("matplotlib.font_manager").fontManager.ttflist}
+    plt.rcParams["font.family"] = ["DejaVu Sans", *(name for name in SCRIPTS if name in installed)]
+    return plt

@@ -24,6 +24,8 @@ EXAMPLE = """examples:
   crac train --config settings.yaml --seed 1 --out runs/crac-1     settings from a file; options win over it
   crac train --data acdc-store --method nacl --method-options alpha=0.2 --out runs/nacl
   crac train --resume runs/crac                                    after Ctrl-C, a crash or a power cut
+  crac train --resume runs/crac --epochs 200                       a finished run goes further
+  crac train --data other-store --init runs/crac --out runs/other  begins from another run's weights
 
 The run's folder holds config.yaml, split.json, environment.json, metrics.csv, TensorBoard files and the checkpoints
 best.safetensors and last.safetensors."""
@@ -34,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from crac.training import TrainConfig
 
     parser.add_argument("--out", metavar="RUN", help="folder of the new run")
-    parser.add_argument("--resume", metavar="RUN", help="go on with a run; takes no other setting")
+    parser.add_argument(
+        "--resume", metavar="RUN", help="go on with a run; takes --epochs, to extend it, and no other setting"
+    )
     config = "YAML file of settings, named as the options (batch_size: 8)"
     parser.add_argument("--config", type=Path, metavar="FILE", help=config)
     add_settings(parser, TrainConfig)
@@ -48,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
     settings = given_settings(args, TrainConfig)
     if args.resume is not None:
+        epochs = settings.pop("epochs", None)
         if given := [*settings, *(name for name in ("out", "config") if getattr(args, name))]:
             raise InputError(f"--resume takes its settings from the run; got also {', '.join(map(flag, given))}")
     elif args.out is None:
@@ -55,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         with _result_alone() if args.json else contextlib.nullcontext():
             if args.resume is not None:
-                result = resume(args.resume)
+                result = resume(args.resume, epochs)
             else:
                 result = train(TrainConfig.load(args.config, settings), args.out)
     except TrainingError as error:

@@ -55,6 +55,9 @@ class TrainConfig(Strict):
     accelerator: Literal["auto", "cpu", "cuda"] = Field("auto", description="kind of device; auto takes a GPU if any")
     devices: Positive = Field(1, description="processes on each node, one a device")
     nodes: Positive = Field(1, description="number of machines")
+    init: Path | None = Field(
+        None, description="run or checkpoint whose weights to begin from; the last layer is new if classes differ"
+    )
     save_every: Positive = Field(1, description="epochs between checkpoints to go on from; the best one is always kept")
     pictures: bool = Field(True, description="write TensorBoard files and draw the multipliers")
     mlflow: bool = Field(False, description="log to MLflow as well")

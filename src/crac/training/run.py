@@ -97,6 +97,14 @@ class RunFolder(Run):
         """The settings of the run."""
         return TrainConfig.load(self.path / "config.yaml")
 
+    def extend(self, config: TrainConfig) -> None:
+        """Take over another number of epochs; the run must not have gone further already."""
+        done = 0 if not self.last.exists() else int(Checkpoint.read_info(self.last)["epoch"])
+        if config.epochs < done:
+            raise InputError(f"epochs must be at least {done}, which {self.path} has done already; got {config.epochs}")
+        with self.lock():
+            write_text(self.path / "config.yaml", config.dump())
+
     def record_environment(self, device: torch.device) -> None:
         """Add this start to ``environment.json``."""
         path = self.path / "environment.json"

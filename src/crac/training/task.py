@@ -18,6 +18,7 @@ from crac.models.window import sliding_window
 from crac.training.config import TrainConfig
 from crac.training.engine import memory_format
 from crac.training.graph import GraphedStep
+from crac.training.initial import begin_from, initial_weights
 from crac.training.run import RunFolder
 from crac.training.state import State
 from crac.training.step import InnerStep, step_generator
@@ -142,6 +143,8 @@ def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split
     if (saved := run.load_last()) is not None:
         state.restore(saved, run.last)
     else:
+        if config.init is not None:
+            begin_from(network, initial_weights(config.init, card), config.init)
         network.standardise(*map(torch.from_numpy, store.moments(split.train)))
     whole = sliding_window(fabric_network, card.patch_size) if card.dims == 3 else fabric_network
     share = {"rank": fabric.global_rank, "world_size": fabric.world_size}

@@ -17,10 +17,11 @@ from crac.progress import note
 from crac.training.config import TrainConfig
 from crac.training.engine import numerics, start_fabric
 from crac.training.fit import DivergedError, fit
+from crac.training.initial import initial_weights
 from crac.training.interrupt import Interrupt
 from crac.training.log import Log
 from crac.training.plots import plot_multipliers
-from crac.training.run import RunFolder
+from crac.training.run import RunFolder, resume_command
 from crac.training.task import model_card, prepare_task
 
 if TYPE_CHECKING:
@@ -57,11 +58,14 @@ def train(config: TrainConfig, out: str | Path) -> Result:
         InputError: Settings, store or folder do not fit, or memory does not suffice.
         TrainingError: The loss became NaN or infinite.
     """
-    config = config.model_copy(update={"data": config.data.absolute()})  # a run may be resumed from anywhere
+    paths = {"data": config.data.absolute(), "init": config.init and config.init.absolute()}
+    config = config.model_copy(update=paths)  # a run may be resumed from anywhere
     store, split = _data(config)
     # What only the store or this machine can prove wrong is found before anything is written.
     build_loss(config.method, store.num_classes, **{"ignore_index": store.ignore_index, **config.method_options})
-    model_card(config, store)
+    card = model_card(config, store)
+    if config.init is not None:
+        initial_weights(config.init, card)
     for logger in ["tensorboard"] * config.pictures + ["mlflow"] * config.mlflow:
         require(logger)
     fabric = start_fabric(config)
@@ -71,8 +75,12 @@ def train(config: TrainConfig, out: str | Path) -> Result:
     return _go_on(fabric, RunFolder(out), config, store, split, fresh=True)
 
 
-def resume(run: str | Path) -> Result:
+def resume(run: str | Path, epochs: int | None = None) -> Result:
     """Go on with a run, given its folder, that was stopped, killed or interrupted, from its last checkpoint.
+
+    Args:
+        run: Folder of the run.
+        epochs: Train up to this many instead of what the run was begun with; a finished run is extended by it.
 
     Raises:
         InputError: The folder is no run or is damaged, or its data set has changed.
@@ -84,7 +92,13 @@ def resume(run: str | Path) -> Result:
     if card := folder.card():
         card.check_store(store)
     split.check(store.cases, str(folder.path / "split.json"))
-    return _go_on(start_fabric(config), folder, config, store, split)
+    extended = epochs is not None and epochs != config.epochs
+    if extended:
+        config = TrainConfig.make({**config.model_dump(), "epochs": epochs})
+    fabric = start_fabric(config)
+    if extended:
+        _on_first(fabric, lambda: folder.extend(config))
+    return _go_on(fabric, folder, config, store, split)
 
 
 def _data(config: TrainConfig) -> tuple[Store, Split]:
@@ -107,6 +121,9 @@ def _go_on(
         stack.enter_context(_explained(config, run))
         task, state = prepare_task(fabric, config, store, split, run)
         _on_first(fabric, lambda: run.record_environment(task.device))
+        if state.epoch >= config.epochs and fabric.is_global_zero:
+            more = f"{resume_command(run.path)} --epochs {2 * config.epochs}"
+            note(f"{run.path} is finished: all {config.epochs} epochs are done; to go further: {more}")
         with Log(run.path, config, state.epoch, len(task.batches), active=fabric.is_global_zero) as log:
             finished = fit(config, task, state, log, stop)
         if fabric.is_global_zero and config.pictures and state.history and task.multipliers():
