@@ -22,7 +22,14 @@ def small(store: Store) -> Any:
     """Makes settings of a training that takes a second."""
 
     def make(**settings: Any) -> TrainConfig:
-        defaults = {"data": store.path, "width": 4, "epochs": 2, "batch_size": 8, "accelerator": "cpu"}
+        defaults = {
+            "data": store.path,
+            "recipe": "paper",
+            "width": 4,
+            "epochs": 2,
+            "batch_size": 8,
+            "accelerator": "cpu",
+        }
         return TrainConfig.make({**defaults, **settings})
 
     return make

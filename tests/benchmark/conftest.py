@@ -22,7 +22,7 @@ def tiny(store: Store, tmp_path: Path) -> Any:  # noqa: F811
             "datasets": {"phantom": {"store": str(store.path), "label": "Phantom"}},
             "backbones": ["unet"],
             "seeds": [0],
-            "training": {"epochs": 1, "width": 2, "batch_size": 8, "accelerator": "cpu"},
+            "training": {"recipe": "paper", "epochs": 1, "width": 2, "batch_size": 8, "accelerator": "cpu"},
             "methods": {
                 "ce": {"method": "ce", "label": "CE"},
                 "ce-temperature": {"temperature_of": "ce", "label": "CE + temperature"},

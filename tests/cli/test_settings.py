@@ -58,6 +58,11 @@ def test_help_ends_in_the_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert "whether to shout (default: yes)" in shown
     assert "where from --rate" in shown
     assert "--more NAME=VALUE [NAME=VALUE ...] anything else --loud" in shown
+    parser = argparse.ArgumentParser()
+    add_settings(parser, Model, {"other": {"rate": 2, "loud": False}})
+    shown = " ".join(parser.format_help().split())
+    assert "100% (default: 0.5; other: 2)" in shown
+    assert "whether to shout (default: yes; other: no)" in shown
 
 
 def test_every_setting_of_a_training_is_an_option_with_a_help_text() -> None:
@@ -67,4 +72,6 @@ def test_every_setting_of_a_training_is_an_option_with_a_help_text() -> None:
     assert [name for name in options if name != "help"] == list(TrainConfig.model_fields)
     assert all(f"--{name.replace('_', '-')}" in options[name].option_strings for name in TrainConfig.model_fields)
     assert all(field.description for field in TrainConfig.model_fields.values())
-    build_parser("train").parse_args(["train", "--out", "x", "--patch-size", "64", "64", "--no-augment"])
+    build_parser("train").parse_args(
+        ["train", "--out", "x", "--patch-size", "64", "64", "--augment", "strong", "--no-mirror"]
+    )

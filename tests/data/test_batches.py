@@ -184,3 +184,44 @@ def test_a_store_on_disk_may_go_once_it_is_in_memory(tmp_path: Path) -> None:
     for path in (tmp_path / "store" / "cases").rglob("*.npy"):
         path.unlink()
     assert all(map(same, batches, expected))
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("cache", CACHES)
+def test_foreground_is_oversampled_as_asked(uneven: Store, dims: int, cache: str) -> None:
+    """Of tiny patches few show foreground by chance; with a share of 1 all do, of every class, at every place."""
+    names, size = list(uneven.cases), (3,) * dims
+    shares, seen, places = [], set(), set()
+    for foreground in (0.0, 0.5, 1.0):
+        batches = Batches(uneven, names, 4, dims, size, cache, foreground=foreground)  # type: ignore[arg-type]
+        labels = []
+        for epoch in range(40):
+            batches.set_epoch(epoch)
+            labels += [batch.labels for batch in batches]
+        shown = torch.cat(labels).flatten(1)
+        shares.append((shown > 0).any(1).double().mean().item())
+        seen |= set(shown.unique().tolist())
+        places |= set((shown > 0).nonzero()[:, 1].tolist())
+    assert shares[2] == 1
+    assert shares[1] == pytest.approx((1 + shares[0]) / 2, abs=0.1)
+    assert shares[0] < 0.6
+    assert seen == set(range(uneven.num_classes))
+    assert places == set(range(3**dims))
+
+
+def test_whole_slices_without_foreground_give_way(uneven: Store) -> None:
+    batches = Batches(uneven, list(uneven.cases), foreground=1.0, multiple=5)
+    assert all((batch.labels.flatten(1) > 0).any(1).all() for batch in batches)
+    assert batches.size == (160, 160)
+    plain = Batches(uneven, list(uneven.cases))
+    assert not all((batch.labels.flatten(1) > 0).any(1).all() for batch in plain)
+
+
+def test_oversampling_is_the_same_on_any_number_of_ranks(uneven: Store) -> None:
+    names, options = list(uneven.cases), {"patch_size": (8, 8), "foreground": 0.5, "seed": 3}
+    (whole,) = Batches(uneven, names, 1000, **options)
+    parts = [next(iter(Batches(uneven, names, 1000, rank=rank, world_size=2, **options))) for rank in range(2)]
+    count = len(whole.images)
+    for rank, part in enumerate(parts):
+        own = whole.images[rank::2]
+        assert torch.equal(part.images[: len(own)], own), count

@@ -27,5 +27,5 @@ def scene(tmp_path, request):
 def run(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
     from crac.training import TrainConfig
 
-    settings = {"data": store.path, "width": 4, "epochs": 2, "batch_size": 8, "accelerator": "cpu"}
+    settings = {"data": store.path, "recipe": "paper", "width": 4, "epochs": 2, "batch_size": 8, "accelerator": "cpu"}
     return train(TrainConfig.make(settings), tmp_path_factory.mktemp("runs") / "run").run

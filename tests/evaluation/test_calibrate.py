@@ -26,8 +26,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = prepare("flare", folder / "raw", folder / "store", spacing=(40.0, 8.0, 8.0), crop=(4, 48, 48))
     names = list(store.cases)
     Split(train=names[:4], validation=names[4:10], test=names[10:]).save(folder / "split.json")
-    settings = {"data": store.path, "split": folder / "split.json", "method": "ce", "accelerator": "cpu",
-                "method_options": {"dice_weight": 3.0}, "backbone": "nnunet", "width": 4, "epochs": 25,
+    settings = {"data": store.path, "recipe": "paper", "split": folder / "split.json", "method": "ce",
+                "accelerator": "cpu", "method_options": {"dice_weight": 3.0},
+                "backbone": "nnunet", "width": 4, "epochs": 25,
                 "batch_size": 4, "learning_rate": 1e-2, "pictures": False}  # fmt: skip
     return train(TrainConfig.make(settings), folder / "run").run
 

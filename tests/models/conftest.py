@@ -11,5 +11,12 @@ from crac.training import train
 def run(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
     from crac.training import TrainConfig
 
-    settings = {"data": store.path, "width": 2, "epochs": 1, "accelerator": "cpu", "backbone": "nnunet"}
+    settings = {
+        "recipe": "paper",
+        "data": store.path,
+        "width": 2,
+        "epochs": 1,
+        "accelerator": "cpu",
+        "backbone": "nnunet",
+    }
     return train(TrainConfig.make(settings), tmp_path_factory.mktemp("runs") / "run").run

@@ -38,3 +38,22 @@ def test_bad_arguments_name_what_is_accepted() -> None:
         build_network("unet", 1, 4, dims=4)
     with pytest.raises(InputError, match="width must be"):
         build_network("unet", 1, 4, width=0)
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_deep_supervision_answers_on_coarser_grids_while_it_trains(backbone: str, dims: int) -> None:
+    network = build_network(backbone, 1, 3, dims, width=2, deep_supervision=True)
+    images = torch.randn(2, 1, *[64] * dims)
+    outputs = network.train()(images)
+    assert [output.shape for output in outputs] == [(2, 3, *[side] * dims) for side in (64, 32, 16, 8)]
+    sum(output.square().mean() for output in outputs).backward()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in network.parameters())
+    with torch.no_grad():
+        torch.testing.assert_close(network.eval()(images), network.train()(images)[0])
+        assert network.eval()(images[..., :50]).shape[-1] == 50
+        framed = [torch.nn.functional.pad(images[..., 8:40], (16, 16)), images[..., 8:40]]
+        for level, (whole, cropped) in enumerate(zip(*map(network.train(), framed), strict=True)):
+            torch.testing.assert_close(whole[..., 16 >> level : 48 >> level], cropped)
+    with pytest.raises(InputError, match="images must have sides that are multiples of 8 for deep supervision; got"):
+        network.train()(images[..., :50])

@@ -16,9 +16,14 @@ from crac.training import train
 
 
 @pytest.mark.slow
-def test_two_gloo_processes_agree_with_one(small: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "practical",
+    [{}, {"augment": "strong", "mirror": True, "foreground": 0.5, "schedule": "poly", "clip_norm": 12.0,
+          "deep_supervision": True, "patch_size": (32, 32)}],
+)  # fmt: skip
+def test_two_gloo_processes_agree_with_one(practical: dict[str, Any], small: Any, tmp_path: Path) -> None:
     """Gradients are added in another order, hence equal only to float32: losses to 1e-5, multipliers to 1e-4."""
-    settings = {"epochs": 3, "deterministic": True, "width": 2, "backbone": "unet", "batch_size": 8}
+    settings = {"epochs": 3, "deterministic": True, "width": 2, "backbone": "unet", "batch_size": 8, **practical}
     alone = train(small(**settings), tmp_path / "one")
     (tmp_path / "settings.yaml").write_text(small(devices=2, **settings).dump())
     command = [sys.executable, "-m", "crac", "train", "--config", str(tmp_path / "settings.yaml")]

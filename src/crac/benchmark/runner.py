@@ -27,6 +27,7 @@ from crac.benchmark.watch import Watch
 from crac.data import Split, Store, phantom, prepare
 from crac.errors import InputError, ProblemsError, check_number
 from crac.parallel import UNGUARDED, leave_unguarded_script, leave_with_parent, ray_cluster
+from crac.training.config import TrainConfig
 from crac.training.engine import check_devices
 
 Events = Iterator[Job | Outcome]
@@ -202,7 +203,8 @@ def _refuse_other_settings(jobs: Sequence[Job], folder: Folder) -> None:
     problems = []
     for job in jobs:
         for cell in filter(lambda cell: folder.result(cell).exists(), job.cells):
-            own = CellResult.load(folder.result(cell)).settings
+            kept = CellResult.load(folder.result(cell)).settings
+            own = TrainConfig.written({"data": job.config.data, **kept}).model_dump(mode="json")
             problems += [
                 f"{cell.name} was run with {name} {own.get(name)!r}, the suite says {value!r}"
                 for name, value in job.settings.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
@@ -29,12 +30,18 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def add_settings(parser: argparse.ArgumentParser, model: type[BaseModel]) -> None:
-    """Add one option a field; what is not given stays out of the result, so that other sources can decide it."""
+def add_settings(
+    parser: argparse.ArgumentParser, model: type[BaseModel], also: Mapping[str, Mapping[str, Any]] | None = None
+) -> None:
+    """Add one option a field; what is not given stays out of the result, so that other sources can decide it.
+
+    Other sets of defaults, by name, are told beside the model's own.
+    """
     for name, field in model.model_fields.items():
         text, default = (field.description or "").replace("%", "%%"), field.default
         if not field.is_required() and default is not None and field.default_factory is None:
-            text += f" (default: {('no', 'yes')[default] if isinstance(default, bool) else default})"
+            others = [f"; {source}: {_word(values[name])}" for source, values in (also or {}).items() if name in values]
+            text += f" (default: {_word(default)}{''.join(others)})"
         parser.add_argument(flag(name), default=argparse.SUPPRESS, help=text, **_form(field.annotation))
 
 
@@ -43,6 +50,10 @@ def given_settings(args: argparse.Namespace, model: type[BaseModel]) -> dict[str
     given = {name: value for name, value in vars(args).items() if name in model.model_fields}
     pairs = [name for name in given if get_origin(model.model_fields[name].annotation) is dict]
     return given | {name: dict(_pair(flag(name), text) for text in given[name]) for name in pairs}
+
+
+def _word(value: Any) -> Any:
+    return ("no", "yes")[value] if isinstance(value, bool) else "none" if value is None else value
 
 
 def _form(annotation: Any) -> dict[str, Any]:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 NAME = "train"
 HELP = "train a network on a prepared store"
 EXAMPLE = """examples:
-  crac train --data acdc-store --method crac --backbone unet --epochs 100 --seed 0 --out runs/crac
+  crac train --data acdc-store --out runs/first                    the practical recipe; every setting can be changed
+  crac train --data acdc-store --recipe paper --seed 0 --out runs/crac         the paper's network, loss and schedule
   crac train --config settings.yaml --seed 1 --out runs/crac-1     settings from a file; options win over it
   crac train --data acdc-store --method nacl --method-options alpha=0.2 --out runs/nacl
   crac train --resume runs/crac                                    after Ctrl-C, a crash or a power cut
@@ -33,7 +34,7 @@ best.safetensors and last.safetensors."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
-    from crac.training import TrainConfig
+    from crac.training.config import PAPER, TrainConfig
 
     parser.add_argument("--out", metavar="RUN", help="folder of the new run")
     parser.add_argument(
@@ -41,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     config = "YAML file of settings, named as the options (batch_size: 8)"
     parser.add_argument("--config", type=Path, metavar="FILE", help=config)
-    add_settings(parser, TrainConfig)
+    add_settings(parser, TrainConfig, {"paper": PAPER})
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crac.data.augment import Augmentation
+from crac.data.augment import NUMBERS, Augmentation
 from crac.data.grid import window
 from crac.data.recipe import Dims
 from crac.data.store import Store
@@ -19,6 +19,9 @@ Indices = np.ndarray[Any, Any]
 CACHES = ("mmap", "memory", "device")
 MULTIPLE = 32
 """Padded sizes are multiples of what the networks divide by."""
+
+PLACES = 256
+"""Foreground voxels of a class and sample that patches are laid around."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,9 @@ class Batches:
         cache: ``mmap`` reads the disk, ``memory`` holds all cases in RAM, ``device`` holds them on ``device``.
         device: Where batches end up.
         shuffle: New order each epoch.
+        foreground: Share of the images of a shuffled epoch that are sure to show foreground: a slice without any gives
+            way to one that has some, a patch is laid around a voxel of a random class.
+        multiple: Whole slices or volumes are padded to sizes that it divides.
         seed: Seed of order, patches and augmentation.
         augment: Off by default.
         rank: Which share of each epoch is taken, of ``world_size``. With ``shuffle`` the shares are made equally
@@ -64,6 +70,8 @@ class Batches:
     shuffle: bool = True
     seed: int = 0
     augment: Augmentation | None = None
+    foreground: float = 0.0
+    multiple: int = 1
     rank: int = 0
     world_size: int = 1
 
@@ -78,6 +86,7 @@ class Batches:
             raise one_of("dims", self.dims, (2, 3))
         check_number("batch_size", self.batch_size, least=1, whole=True)
         check_number("seed", self.seed, least=0, whole=True)
+        check_number("foreground", self.foreground, least=0, most=1)
         check_number("rank", self.rank, least=0, most=self.world_size - 1, whole=True)
         patch = self.patch_size
         if patch is not None and (len(patch) != self.dims or min(patch) < 1):
@@ -85,8 +94,9 @@ class Batches:
         self.device = torch.device(self.device)
         self.epoch = 0
         self.random_patches = patch is not None and self.shuffle
-        self.size = tuple(patch) if patch is not None else _common_size(self.store, self.dims)
+        self.size = tuple(patch) if patch is not None else _common_size(self.store, self.dims, self.multiple)
         self._samples = _samples(self.store, self.cases, self.dims)
+        self._foreground = self._find_foreground() if self.foreground and self.shuffle else {}
         self._cached: dict[str, tuple[Tensor, Tensor]] = {}
         self._stacked: tuple[Tensor, Tensor] | None = None
         if self.cache != "mmap":
@@ -104,22 +114,27 @@ class Batches:
         order = np.arange(len(self._samples))
         if self.shuffle:
             generator.shuffle(order)
-        # One number in 0..1 an axis and sample, drawn for all: a patch does not depend on rank or batch size.
-        places = generator.random((len(self._samples), self.dims)) if self.random_patches else None
-        share = self._share(order)
+        # Drawn for the whole epoch: what is shown does not depend on rank or batch size.
+        shown, starts = self._choose(generator)
+        own = self._share(order)
+        share = shown[own]
+        starts = None if starts is None else starts[own]
+        numbers = None
+        if self.augment is not None:
+            drawn = np.random.default_rng((self.seed, self.epoch, 1)).random((len(order), NUMBERS), dtype=np.float32)
+            numbers = torch.from_numpy(drawn[own]).to(self.device)
         rows = None if self._stacked is None else torch.from_numpy(share).to(self._stacked[0].device)
         for number in range(len(self)):
             part = slice(number * self.batch_size, (number + 1) * self.batch_size)
             chosen = share[part]
             if self._stacked is None or rows is None:
-                images, labels = self._gather(chosen, places)
+                images, labels = self._gather(chosen, None if starts is None else starts[part])
             else:  # all indices are on the device since the epoch began: it is not waited for
                 images, labels = (whole.index_select(0, rows[part]) for whole in self._stacked)
             images = images.to(self.device).float()
             labels = labels.to(self.device).long()
-            if self.augment is not None:
-                seed = np.random.SeedSequence((self.seed, self.epoch, number, self.rank))
-                images, labels = self.augment(images, labels, int(seed.generate_state(1)[0]))
+            if self.augment is not None and numbers is not None:
+                images, labels = self.augment(images, labels, numbers[part])
             yield Batch(images, labels, [self._samples[index][0] for index in chosen])
 
     def _share(self, order: Indices) -> Indices:
@@ -127,25 +142,64 @@ class Batches:
             order = np.resize(order, math.ceil(len(order) / self.world_size) * self.world_size)
         return order[self.rank :: self.world_size]
 
-    def _gather(self, chosen: Indices, places: Indices | None) -> tuple[Tensor, Tensor]:
+    def _find_foreground(self) -> dict[int, list[Indices]]:
+        """Return places ``(N, dims)`` of each class but the background, by the samples that have any."""
+        found = {}
+        for index, (name, slice_) in enumerate(self._samples):
+            label = self.store.label(name)
+            label = np.asarray(label if slice_ is None else label[slice_])
+            places = np.flatnonzero(label)
+            classes = label.ravel()[places]
+            if len(places):
+                own = (places[classes == number] for number in np.unique(classes))
+                # A few hundred places of each class are as good as all.
+                spread = (place[:: -(-len(place) // PLACES)] for place in own)
+                found[index] = [np.stack(np.unravel_index(place, label.shape), 1) for place in spread]
+        return found
+
+    def _choose(self, generator: np.random.Generator) -> tuple[Indices, Indices | None]:
+        """Return which sample each image of an epoch is of, and where its patch begins if patches are random."""
+        samples = np.arange(len(self._samples))
+        starts = None
+        if self.random_patches:
+            places = generator.random((len(samples), self.dims))
+            shapes = np.array([self.store.cases[name].prepared_shape[-self.dims :] for name, _ in self._samples])
+            last = np.maximum(shapes - self.size, 0)
+            starts = (places * (last + 1)).astype(np.int64)
+        if not self._foreground:
+            return samples, starts
+        having = np.array(list(self._foreground))
+        chance = generator.random((len(samples), 4 + self.dims))
+        for image in np.flatnonzero(chance[:, 0] < self.foreground):
+            _, other, which, where, *place = chance[image]
+            if samples[image] not in self._foreground:
+                samples[image] = having[int(other * len(having))]
+            if starts is not None:
+                classes = self._foreground[samples[image]]
+                voxels = classes[int(which * len(classes))]
+                voxel = voxels[int(where * len(voxels))]
+                # All windows inside the sample that hold the voxel are equally likely.
+                high = np.minimum(voxel, last[samples[image]])
+                low = np.clip(voxel - np.array(self.size) + 1, 0, high)
+                starts[image] = low + (np.array(place) * (high - low + 1)).astype(np.int64)
+        return samples, starts
+
+    def _gather(self, chosen: Indices, starts: Indices | None) -> tuple[Tensor, Tensor]:
         device = next(iter(self._cached.values()))[0].device if self._cached else torch.device("cpu")
         images = torch.zeros((len(chosen), self.store.channels, *self.size), dtype=torch.float16, device=device)
         labels = torch.zeros((len(chosen), *self.size), dtype=torch.uint8, device=device)
         for row, index in enumerate(chosen):
-            self._copy(images[row], labels[row], int(index), None if places is None else places[index])
+            self._copy(images[row], labels[row], int(index), None if starts is None else starts[row])
         return images, labels
 
-    def _copy(self, image: Tensor, label: Tensor, index: int, place: Indices | None) -> None:
-        """Fill one row of a batch with its window of a case."""
+    def _copy(self, image: Tensor, label: Tensor, index: int, start: Indices | None) -> None:
+        """Fill one row of a batch with its window of a case, centred unless it is told where to begin."""
         name, slice_ = self._samples[index]
         source: tuple[Any, Any] = self._cached.get(name) or (self.store.image(name), self.store.label(name))
         # The slice is taken as a range, which leaves a view, and then dropped.
         first = () if slice_ is None else (slice(slice_, slice_ + 1),)
         shape = source[1].shape[-self.dims :]
-        starts: list[int | None] = [None] * self.dims
-        if place is not None:
-            free = [max(have - want, 0) + 1 for have, want in zip(shape, self.size, strict=True)]
-            starts = [int(share * count) for share, count in zip(place, free, strict=True)]
+        starts: list[int | None] = [None] * self.dims if start is None else start.tolist()
         pairs = [window(*axis) for axis in zip(shape, self.size, starts, strict=True)]
         read, fill = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
         for target, array, channels in ((image, source[0], (slice(None),)), (label, source[1], ())):
@@ -170,8 +224,7 @@ def _samples(store: Store, cases: Sequence[str], dims: int) -> list[tuple[str, i
     return [(name, index) for name in cases for index in range(store.cases[name].prepared_shape[0])]
 
 
-def _common_size(store: Store, dims: int) -> tuple[int, ...]:
+def _common_size(store: Store, dims: int, multiple: int) -> tuple[int, ...]:
     shapes = {case.prepared_shape[-dims:] for case in store.cases.values()}
-    if len(shapes) == 1:
-        return shapes.pop()
-    return tuple(math.ceil(max(sizes) / MULTIPLE) * MULTIPLE for sizes in zip(*shapes, strict=True))
+    step = multiple if len(shapes) == 1 else math.lcm(multiple, MULTIPLE)
+    return tuple(math.ceil(max(sizes) / step) * step for sizes in zip(*shapes, strict=True))

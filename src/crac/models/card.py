@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 from crac.data import Recipe, Store
 from crac.data.recipe import Strict
 from crac.errors import InputError, checked
-from crac.networks import Framed, build_network
+from crac.networks import COARSEST, Framed, build_network
 
 
 class ModelCard(Strict):
@@ -18,6 +18,7 @@ class ModelCard(Strict):
         width: Filters of its first level.
         dims: 2 for slices, 3 for volumes.
         patch_size: What it was trained on, None for whole slices or volumes.
+        deep_supervision: Whether its coarser levels were trained too.
         class_names: Index = class, 0 the background.
         channel_names: One a channel of the images.
         recipe: How images are prepared.
@@ -30,16 +31,26 @@ class ModelCard(Strict):
     class_names: tuple[str, ...]
     channel_names: tuple[str, ...]
     recipe: Recipe
+    deep_supervision: bool = False
 
     @classmethod
     def of(
-        cls, store: Store, backbone: str, width: int, dims: Literal[2, 3], patch_size: tuple[int, ...] | None
+        cls,
+        store: Store,
+        backbone: str,
+        width: int,
+        dims: Literal[2, 3],
+        patch_size: tuple[int, ...] | None,
+        deep_supervision: bool = False,
     ) -> Self:
         """The card of a network trained on a store."""
         if patch_size is not None and len(patch_size) != dims:
             raise InputError(f"patch_size must be {dims} numbers where dims is {dims}; got {patch_size}")
+        if deep_supervision and any(side % COARSEST for side in patch_size or ()):
+            raise InputError(f"patch_size must be multiples of {COARSEST} for deep supervision; got {patch_size}")
         of_data = {name: getattr(store.manifest, name) for name in ("class_names", "channel_names", "recipe")}
-        return cls(backbone=backbone, width=width, dims=dims, patch_size=patch_size, **of_data)
+        own = {"backbone": backbone, "width": width, "dims": dims, "patch_size": patch_size}
+        return cls(**own, **of_data, deep_supervision=deep_supervision)
 
     @classmethod
     def read(cls, info: Mapping[str, Any], path: Path) -> Self:
@@ -48,7 +59,8 @@ class ModelCard(Strict):
 
     def build(self) -> Framed:
         """The network, with fresh weights."""
-        return build_network(self.backbone, len(self.channel_names), len(self.class_names), self.dims, self.width)
+        counts = len(self.channel_names), len(self.class_names)
+        return build_network(self.backbone, *counts, self.dims, self.width, self.deep_supervision)
 
     def check_store(self, store: Store) -> None:
         """Refuse a store with other classes, channels or preparation."""

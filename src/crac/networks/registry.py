@@ -7,11 +7,13 @@ from crac.networks.frame import Framed
 from crac.networks.nnunet import build_nnunet
 from crac.networks.unet import build_unet
 
-BACKBONES: dict[str, Callable[[int, int, int, int], Framed]] = {"unet": build_unet, "nnunet": build_nnunet}
-"""Short name -> function of (channels, num_classes, dims, width)."""
+BACKBONES: dict[str, Callable[[int, int, int, int, bool], Framed]] = {"unet": build_unet, "nnunet": build_nnunet}
+"""Short name -> function of (channels, num_classes, dims, width, deep_supervision)."""
 
 
-def build_network(backbone: str, channels: int, num_classes: int, dims: int = 2, width: int = 32) -> Framed:
+def build_network(
+    backbone: str, channels: int, num_classes: int, dims: int = 2, width: int = 32, deep_supervision: bool = False
+) -> Framed:
     """Make a backbone by its short name.
 
     Args:
@@ -20,6 +22,7 @@ def build_network(backbone: str, channels: int, num_classes: int, dims: int = 2,
         num_classes: Number of classes ``K``, the background included.
         dims: 2 for images ``(B, C, H, W)``, 3 for ``(B, C, D, H, W)``.
         width: Filters of the first level; the paper's networks have 32.
+        deep_supervision: Let the coarser levels answer too while the network trains; the paper's networks do not.
 
     Example:
         >>> network = build_network("unet", channels=1, num_classes=4)
@@ -31,4 +34,4 @@ def build_network(backbone: str, channels: int, num_classes: int, dims: int = 2,
     if dims not in (2, 3):
         raise one_of("dims", dims, (2, 3))
     check_number("width", width, least=1, whole=True)
-    return BACKBONES[backbone](channels, num_classes, dims, width)
+    return BACKBONES[backbone](channels, num_classes, dims, width, deep_supervision)

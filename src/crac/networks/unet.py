@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crac.networks.frame import Framed
+from crac.networks.frame import COARSEST, Framed
 
 POOLS = (2, 2, 2, 4)
 """How much each way down shrinks; the way up mirrors it."""
@@ -19,7 +19,9 @@ class UNet(nn.Module):
     :func:`~crac.networks.registry.build_network`.
     """
 
-    def __init__(self, channels: int, num_classes: int, dims: int = 2, width: int = 32) -> None:
+    def __init__(
+        self, channels: int, num_classes: int, dims: int = 2, width: int = 32, deep_supervision: bool = False
+    ) -> None:
         super().__init__()
         convolution = {2: nn.Conv2d, 3: nn.Conv3d}[dims]
         filters = [width * 2**level for level in range(len(POOLS) + 1)]
@@ -35,19 +37,25 @@ class UNet(nn.Module):
         self.down = nn.ModuleList(map(level, [channels, *filters], filters))
         self.up = nn.ModuleList(level(low + high, high) for high, low in reversed(list(pairwise(filters))))
         self.head = convolution(width, num_classes, 1)
+        if deep_supervision:
+            self.coarse_heads = nn.ModuleList(convolution(count, num_classes, 1) for count in filters[1:-1])
+        self.coarse = len(filters) - 2 if deep_supervision else 0
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits ``(B, K, *S)`` of images ``(B, C, *S)``, ``S`` multiples of 32."""
+    def forward(self, images: Tensor) -> Tensor | list[Tensor]:
+        """Logits ``(B, K, *S)`` of images ``(B, C, *S)``, ``S`` multiples of 32; see :class:`Framed`."""
         max_pool = F.max_pool2d if images.ndim == 4 else F.max_pool3d
         features = self.down[0](images)
         skips = []
         for pool, level in zip(POOLS, self.down[1:], strict=True):
             skips.append(features)
             features = level(max_pool(features, pool))
+        coarse: list[Tensor] = []
         for pool, level in zip(reversed(POOLS), self.up, strict=True):
             features = level(torch.cat([upsample(features, pool), skips.pop()], dim=1))
+            if self.training and 0 < len(skips) <= self.coarse:
+                coarse.insert(0, self.coarse_heads[len(skips) - 1](features))
         logits: Tensor = self.head(features)
-        return logits
+        return [logits, *coarse] if coarse else logits
 
 
 def upsample(features: Tensor, factor: int) -> Tensor:
@@ -64,6 +72,9 @@ def upsample(features: Tensor, factor: int) -> Tensor:
     return upsampled.contiguous(memory_format=layout) if features.is_contiguous(memory_format=layout) else upsampled
 
 
-def build_unet(channels: int, num_classes: int, dims: int = 2, width: int = 32) -> Framed:
+def build_unet(
+    channels: int, num_classes: int, dims: int = 2, width: int = 32, deep_supervision: bool = False
+) -> Framed:
     """Return a :class:`UNet` for images of any size."""
-    return Framed(UNet(channels, num_classes, dims, width), channels, stride=32)
+    coarse = COARSEST if deep_supervision else 1
+    return Framed(UNet(channels, num_classes, dims, width, deep_supervision), channels, stride=32, coarse=coarse)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from crac.data.recipe import Strict
 from crac.errors import InputError, checked, one_of
@@ -16,32 +16,67 @@ from crac.networks import BACKBONES
 MOST_NESTED = 64
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
+Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+
+POWER = 0.9
+"""How the learning rate falls: linearly, but for this exponent, as nnU-Net has it."""
+
+PAPER: dict[str, Any] = {
+    "method": "crac",
+    "dice_weight": 0.0,
+    "backbone": "unet",
+    "deep_supervision": False,
+    "augment": "none",
+    "learning_rate": 1e-3,
+    "schedule": "step",
+    "clip_norm": 0.0,
+    "foreground": 0.0,
+}
+"""Where the paper's recipe differs from the practical one, whose values are the defaults of the fields."""
 
 
 class TrainConfig(Strict):
-    """Settings of a training; the defaults are the paper's."""
+    """Settings of a training; what is not given is decided by the recipe.
+
+    The practical recipe trains with cross-entropy and Dice: with augmentation no penalty on logits was better (see the
+    trials in docs/augmented), and what Dice does to the probabilities is repaired afterwards by ``crac calibrate``.
+    """
 
     data: Path = Field(description="prepared store (crac prepare)")
-    method: str = Field("crac", description=f"loss, one of {', '.join(METHODS)}")
+    recipe: Literal["practical", "paper"] = Field(
+        "practical", description="decides what is not given: what works in practice, or what the paper did"
+    )
+    method: str = Field("ce", description=f"loss, one of {', '.join(METHODS)}")
     method_options: dict[str, Any] = Field(default_factory=dict, description="keywords of the loss, e.g. alpha=0.2")
-    backbone: str = Field("unet", description=f"network, one of {', '.join(BACKBONES)}")
+    dice_weight: Weight = Field(1.0, description="weight of a soft Dice loss beside the method's")
+    backbone: str = Field("nnunet", description=f"network, one of {', '.join(BACKBONES)}")
     width: Positive = Field(32, description="filters of the network's first level")
+    deep_supervision: bool = Field(True, description="let the coarser levels of the network learn from the labels too")
     dims: Literal[2, 3] | None = Field(
         None, description="2 for slices, 3 for patches of volumes; by default what the store is meant for"
     )
     patch_size: tuple[Positive, ...] | None = Field(
         None, description="sides of random patches, one number a dimension; by default whole slices or volumes"
     )
+    foreground: Share = Field(0.33, description="share of the images of an epoch that are sure to show foreground")
     epochs: Positive = Field(100, description="passes over the training set, each with validation and the outer step")
     batch_size: Positive = Field(16, description="images of one step, over all devices together")
-    learning_rate: Rate = Field(1e-3, description="learning rate of Adam")
-    late_learning_rate: Rate = Field(1e-4, description="learning rate of Adam in the later part of the training")
-    late_from: Share = Field(0.5, description="where the later part begins, as a share of the epochs")
+    learning_rate: Rate = Field(3e-3, description="learning rate of Adam")
+    schedule: Literal["poly", "step"] = Field(
+        "poly", description="poly: the learning rate rises, then falls to 0; step: a second rate in the later part"
+    )
+    warm_up: Share = Field(0.02, description="poly: how long the rate rises, as a share of the epochs")
+    late_learning_rate: Rate = Field(1e-4, description="step: learning rate of the later part of the training")
+    late_from: Share = Field(0.5, description="step: where the later part begins, as a share of the epochs")
+    clip_norm: Weight = Field(12.0, description="longest gradient; a longer one is shortened; 0 for no such limit")
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(0, description="seed of the weights and of every random draw")
     split: Path | None = Field(None, description="split file; by default a split is drawn with the split seed")
     split_seed: Annotated[int, Field(ge=0)] = Field(0, description="seed of the 70/10/20 split by patient")
-    augment: bool = Field(False, description="flip, rotate, scale and shift intensities of the training images")
+    augment: Literal["none", "light", "strong"] = Field(
+        "light", description="how much training images are turned, scaled and changed in intensity"
+    )
+    mirror: bool = Field(False, description="mirror training images as well; not where left and right are classes")
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = Field(
         "fp32", description="tf32 uses fast matrix units, bf16 and fp16 are mixed precision, fp16 with loss scaling"
     )
@@ -61,6 +96,22 @@ class TrainConfig(Strict):
     save_every: Positive = Field(1, description="epochs between checkpoints to go on from; the best one is always kept")
     pictures: bool = Field(True, description="write TensorBoard files and draw the multipliers")
     mlflow: bool = Field(False, description="log to MLflow as well")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _old_words(cls, settings: Any) -> Any:
+        """``augment: true`` of version 0.1.0 mirrored and changed images lightly."""
+        if isinstance(settings, dict) and isinstance(settings.get("augment"), bool):
+            augmented = settings["augment"]
+            return {"mirror": augmented, **settings, "augment": "light" if augmented else "none"}
+        return settings
+
+    @model_validator(mode="after")
+    def _fill_in(self) -> Self:
+        for name, value in PAPER.items() if self.recipe == "paper" else ():
+            if name not in self.model_fields_set:
+                self.__dict__[name] = value  # as a default, not as a setting that was given
+        return self
 
     @field_validator("method", "backbone")
     @classmethod
@@ -88,13 +139,22 @@ class TrainConfig(Strict):
         settings = {} if path is None else read_yaml(path)
         return cls.make({**settings, **(overrides or {})}, "settings" if path is None else str(path))
 
+    @classmethod
+    def written(cls, settings: Mapping[str, Any], source: str = "settings") -> Self:
+        """Return settings that a training wrote down; version 0.1.0 knew the paper's recipe only, and named none."""
+        return cls.make({"recipe": "paper", **settings}, source)
+
     def dump(self) -> str:
         """Return the settings as YAML, every one of them named."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
-    def rate(self, epoch: int) -> float:
-        """Return the learning rate of an epoch, counted from 0."""
-        return self.learning_rate if epoch < self.late_from * self.epochs else self.late_learning_rate
+    def rate(self, epochs: float) -> float:
+        """Return the learning rate after so many epochs, which may be a fraction."""
+        if self.schedule == "step":
+            return self.learning_rate if int(epochs) < self.late_from * self.epochs else self.late_learning_rate
+        done = epochs / self.epochs
+        rise = max(done / self.warm_up, 0.01) if done < self.warm_up else 1.0
+        return float(self.learning_rate * rise * (1 - done) ** POWER)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -44,8 +44,9 @@ def fit(config: TrainConfig, task: Task, state: State, log: Log, stop: Interrupt
 def inner_iteration(config: TrainConfig, task: Task, state: State, log: Log, stop: Interrupt) -> None:
     """One pass over the training set with the multipliers fixed; takes up an epoch that was interrupted."""
     task.batches.set_epoch(state.epoch)
-    task.set_learning_rate(config.rate(state.epoch))
+    steps = len(task.batches)
     for batch in itertools.islice(task.batches, state.step, None):
+        task.set_learning_rate(config.rate(state.epoch + state.step / steps))
         value = task.take_step(batch, state.epoch, state.step)
         state.finish_step(value, batch.names)
         if task.device.type == "cpu" and not task.distributed and not value.isfinite():

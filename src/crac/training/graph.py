@@ -64,6 +64,5 @@ class GraphedStep(InnerStep):
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, stream=self.stream):
             value = objective(self.network, self.loss, *self.inputs)
-            self.fabric.backward(value)
-            self.optimizer.step()
+            self.descend(value)
             self.value = value.detach()

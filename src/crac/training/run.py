@@ -36,7 +36,7 @@ from crac.files import PARTIAL, remove_folder, replacing, write_json, write_text
 from crac.models.checkpoint import Checkpoint, DamagedError
 from crac.models.run import Run
 from crac.progress import note
-from crac.training.config import TrainConfig
+from crac.training.config import TrainConfig, read_yaml
 from crac.training.state import State
 
 LOCK = ".lock"
@@ -95,7 +95,8 @@ class RunFolder(Run):
 
     def config(self) -> TrainConfig:
         """The settings of the run."""
-        return TrainConfig.load(self.path / "config.yaml")
+        path = self.path / "config.yaml"
+        return TrainConfig.written(read_yaml(path), str(path))
 
     def extend(self, config: TrainConfig) -> None:
         """Take over another number of epochs; the run must not have gone further already."""

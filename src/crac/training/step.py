@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from crac.data import Batch
-from crac.losses import BWCRLoss, SegmentationLoss
+from crac.losses import BWCRLoss, DeepSupervision, SegmentationLoss
 from crac.training.views import draw_views, make_view
 
 if TYPE_CHECKING:
@@ -25,12 +25,14 @@ class InnerStep:
         network: The network, as Fabric has set it up.
         loss: Any method.
         optimizer: Its optimizer, as Fabric has set it up.
+        clip_norm: Longest gradient; 0 for no limit.
     """
 
     fabric: Fabric
     network: nn.Module
     loss: SegmentationLoss
     optimizer: Any
+    clip_norm: float = 0.0
 
     def __call__(self, batch: Batch, generator: Generator) -> Tensor:
         """Take a step on a batch on the device, in the network's memory format; methods that draw use the generator."""
@@ -39,10 +41,17 @@ class InnerStep:
     def update(self, inputs: tuple[Tensor, ...]) -> Tensor:
         """Take a step on the inputs of :func:`objective`."""
         value = objective(self.network, self.loss, *inputs)
-        self.fabric.backward(value)
-        self.optimizer.step()
+        self.descend(value)
         self.optimizer.zero_grad(set_to_none=True)
         return value.detach()
+
+    def descend(self, value: Tensor) -> None:
+        """Move the weights along the gradient of a value."""
+        self.fabric.backward(value)
+        if self.clip_norm:
+            # An error about infinite gradients would wait for the device; the loss tells of them at the epoch's end.
+            self.fabric.clip_gradients(self.network, self.optimizer, max_norm=self.clip_norm, error_if_nonfinite=False)
+        self.optimizer.step()
 
 
 def step_generator(device: torch.device, *numbers: int) -> Generator:
@@ -63,7 +72,12 @@ def objective(network: nn.Module, loss: SegmentationLoss, images: Tensor, labels
     """Return what a step makes smaller: a function of its inputs that a CUDA graph can record."""
     if isinstance(loss, BWCRLoss):
         return _two_views(network, loss, images, labels, *drawn)
-    value: Tensor = loss(network(images), labels)
+    return _fitted(loss, network(images), labels)
+
+
+def _fitted(loss: SegmentationLoss, outputs: Tensor | list[Tensor], labels: Tensor) -> Tensor:
+    """Return the loss of what a network says, at one resolution or at several."""
+    value: Tensor = (DeepSupervision(loss) if isinstance(outputs, list) else loss)(outputs, labels)
     return value
 
 
@@ -72,7 +86,9 @@ def _two_views(
 ) -> Tensor:
     """Fit the first view to its labels; let both agree wherever both see the image."""
     (first, shown), (second, other_shown) = (make_view(images, *drawn) for drawn in zip(numbers, noise, strict=True))
-    logits, other = network(torch.cat([shown, other_shown])).chunk(2)
+    outputs = network(torch.cat([shown, other_shown]))
+    logits, other = (outputs[0] if isinstance(outputs, list) else outputs).chunk(2)
     (aligned, seen), (other_aligned, other_seen) = first.invert(logits), second.invert(other)
-    fitted: Tensor = loss(logits, first.apply_labels(labels))
+    own = [output.chunk(2)[0] for output in outputs] if isinstance(outputs, list) else logits
+    fitted = _fitted(loss, own, first.apply_labels(labels))
     return fitted + loss.consistency(aligned, other_aligned, labels, seen & other_seen)

@@ -119,7 +119,14 @@ class Task:
 
 def model_card(config: TrainConfig, store: Store) -> ModelCard:
     """Return what the network of a training will be."""
-    return ModelCard.of(store, config.backbone, config.width, config.dims or store.manifest.dims, config.patch_size)
+    dims = config.dims or store.manifest.dims
+    return ModelCard.of(store, config.backbone, config.width, dims, config.patch_size, config.deep_supervision)
+
+
+def training_loss(config: TrainConfig, store: Store) -> SegmentationLoss:
+    """Return the loss of a training; keywords of the method win over what settings and store say."""
+    shared = {"dice_weight": config.dice_weight, "ignore_index": store.ignore_index}
+    return build_loss(config.method, store.num_classes, **{**shared, **config.method_options})
 
 
 def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split, run: RunFolder) -> tuple[Task, State]:
@@ -129,16 +136,15 @@ def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split
     layout = memory_format(config, card.dims, device)
     torch.manual_seed(config.seed)
     network = card.build().to(device).to(memory_format=layout)  # type: ignore[call-overload]
-    loss = build_loss(
-        config.method, store.num_classes, **{"ignore_index": store.ignore_index, **config.method_options}
-    ).to(device)
+    loss = training_loss(config, store).to(device)
     on_gpu = device.type == "cuda"
     rate = torch.tensor(config.learning_rate, device=device) if config.cuda_graph else config.learning_rate
     optimizer = torch.optim.Adam(network.parameters(), rate, fused=on_gpu, capturable=config.cuda_graph)
     if config.compile:
         network.compile()  # in place, which leaves the names of its weights alone
     fabric_network, fabric_optimizer = fabric.setup(network, optimizer)
-    step = (GraphedStep if config.cuda_graph else InnerStep)(fabric, fabric_network, loss, fabric_optimizer)
+    parts = fabric, fabric_network, loss, fabric_optimizer, config.clip_norm
+    step = GraphedStep(*parts) if config.cuda_graph else InnerStep(*parts)
     state = State(network, loss, optimizer, fabric.strategy.precision)
     if (saved := run.load_last()) is not None:
         state.restore(saved, run.last)
@@ -150,9 +156,20 @@ def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split
     share = {"rank": fabric.global_rank, "world_size": fabric.world_size}
     place: dict[str, Any] = {"dims": card.dims, "cache": config.cache, "device": device, **share}
     size = config.batch_size // fabric.world_size
-    augment = Augmentation() if config.augment else None
+    augment = None
+    if config.augment != "none":
+        spacings = [store.cases[name].prepared_spacing for name in split.train]
+        augment = Augmentation.named(config.augment, config.mirror, torch.tensor(spacings).median(0).values.tolist())
     batches = Batches(
-        store, split.train, size, patch_size=config.patch_size, seed=config.seed, augment=augment, **place
+        store,
+        split.train,
+        size,
+        patch_size=config.patch_size,
+        seed=config.seed,
+        augment=augment,
+        foreground=config.foreground,
+        multiple=network.coarse,
+        **place,
     )
     validation: Batches | Volumes
     if card.dims == 2:

@@ -12,7 +12,6 @@ from crac.data import Split, Store
 from crac.data.notes import training_notes
 from crac.errors import InputError, out_of_memory, require
 from crac.files import remove_folder
-from crac.losses import build_loss
 from crac.progress import note
 from crac.training.config import TrainConfig
 from crac.training.engine import numerics, start_fabric
@@ -22,7 +21,7 @@ from crac.training.interrupt import Interrupt
 from crac.training.log import Log
 from crac.training.plots import plot_multipliers
 from crac.training.run import RunFolder, resume_command
-from crac.training.task import model_card, prepare_task
+from crac.training.task import model_card, prepare_task, training_loss
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -62,7 +61,7 @@ def train(config: TrainConfig, out: str | Path) -> Result:
     config = config.model_copy(update=paths)  # a run may be resumed from anywhere
     store, split = _data(config)
     # What only the store or this machine can prove wrong is found before anything is written.
-    build_loss(config.method, store.num_classes, **{"ignore_index": store.ignore_index, **config.method_options})
+    training_loss(config, store)
     card = model_card(config, store)
     if config.init is not None:
         initial_weights(config.init, card)

@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from crac.data.augment import between, resample
+
 ROTATION, TRANSLATION, SHEAR = 20.0, 10.0, 5.0
 """Largest rotation and shear in degrees, largest translation in pixels."""
 
@@ -38,16 +40,16 @@ class View:
 
     def apply(self, images: Tensor) -> Tensor:
         """The view of images ``(B, C, *S)``; outside the image it is 0."""
-        return _sample(images, self.forward, "bilinear")
+        return resample(images, self.forward, "bilinear")
 
     def apply_labels(self, labels: Tensor) -> Tensor:
         """The view of class indices ``(B, *S)``; outside the image it is background."""
-        return _sample(labels.unsqueeze(1).float(), self.forward, "nearest").squeeze(1).round().long()
+        return resample(labels.unsqueeze(1).float(), self.forward, "nearest").squeeze(1).round().long()
 
     def invert(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Logits ``(B, K, *S)`` of the view back on the images' grid, and which pixels ``(B, *S)`` the view shows."""
-        seen = _sample(torch.ones_like(logits[:, :1]), self.backward, "bilinear").squeeze(1) > 0.999
-        return _sample(logits, self.backward, "bilinear"), seen
+        seen = resample(torch.ones_like(logits[:, :1]), self.backward, "bilinear").squeeze(1) > 0.999
+        return resample(logits, self.backward, "bilinear"), seen
 
 
 def draw_views(images: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
@@ -74,7 +76,7 @@ def make_view(images: Tensor, numbers: Tensor, noise: Tensor) -> tuple[View, Ten
 
 def _between(numbers: Tensor, low: float, high: float, neutral: float) -> Tensor:
     """``(B,)`` values between ``low`` and ``high``, each with probability one half, else ``neutral``."""
-    return torch.where(numbers[0] < 0.5, low + (high - low) * numbers[1], neutral)
+    return between(numbers[0], numbers[1], low, high, neutral)
 
 
 def _make_transform(numbers: Tensor, height: int, width: int) -> View:
@@ -95,17 +97,6 @@ def _in_units(xx: Tensor, xy: Tensor, yx: Tensor, yy: Tensor, x: Tensor, y: Tens
     """``(B, 2, 3)``: the transform ``[[xx, xy, x], [yx, yy, y]]`` of pixels where each axis runs from -1 to 1."""
     rows = [xx, xy * (height / width), x * (2 / width), yx * (width / height), yy, y * (2 / height)]
     return torch.stack(rows, -1).view(-1, 2, 3)
-
-
-def _sample(images: Tensor, matrix: Tensor, mode: str) -> Tensor:
-    slices = images.flatten(1, -3)  # all slices of a volume move alike
-    height, width = images.shape[-2:]
-    across, down = (
-        (torch.arange(side, device=images.device, dtype=images.dtype) * 2 + 1) / side - 1 for side in (width, height)
-    )
-    rows = matrix.to(images.dtype).view(-1, 2, 3, 1, 1).unbind(1)
-    grid = torch.stack([row[:, 0] * across + row[:, 1] * down.view(-1, 1) + row[:, 2] for row in rows], -1)
-    return F.grid_sample(slices, grid, mode=mode, align_corners=False).view_as(images)
 
 
 def _change_intensity(images: Tensor, numbers: Tensor, noise: Tensor) -> Tensor:
