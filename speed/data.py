@@ -98,7 +98,9 @@ def main() -> None:
         names = store.split().train
         for cache in ("mmap", "memory"):
             result[f"batch_16_slices_{cache}"] = seconds(Batches(store, names, 16, cache=cache))
-        result["batch_16_slices_memory_augmented"] = seconds(Batches(store, names, 16, augment=Augmentation()))
+        result["batch_16_slices_memory_augmented"] = seconds(
+            Batches(store, names, 16, augment=Augmentation.named("light", mirror=True))
+        )
         if torch.cuda.is_available():
             result["gpu"] = torch.cuda.get_device_name()
             for cache in ("memory", "device"):

@@ -38,7 +38,7 @@ VARIANTS = {"fast": FAST, "plain fp32": PLAIN}
 
 def run(name: str, settings: dict[str, Any], data: Path, epochs: int, seed: int) -> dict[str, Any]:
     """Train and test once; the first epochs, where everything is compiled, are told apart from the others."""
-    config = TrainConfig.make({"data": data, "epochs": epochs, "seed": seed, **settings})
+    config = TrainConfig.make({"data": data, "recipe": "paper", "epochs": epochs, "seed": seed, **settings})
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         start = time.perf_counter()

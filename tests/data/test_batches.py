@@ -112,7 +112,13 @@ def test_patches_reach_everywhere(uneven: Store) -> None:
 
 def test_order_depends_on_seed_and_epoch_only(cardiac_store: Store) -> None:
     def epoch(number: int, seed: int = 0, before: int = 0) -> list[Batch]:
-        batches = Batches(cardiac_store, list(cardiac_store.cases), batch_size=5, seed=seed, augment=Augmentation())
+        batches = Batches(
+            cardiac_store,
+            list(cardiac_store.cases),
+            batch_size=5,
+            seed=seed,
+            augment=Augmentation.named("strong", mirror=True),
+        )
         for earlier in range(before):
             batches.set_epoch(earlier)
             list(batches)
@@ -167,7 +173,7 @@ def test_bad_arguments(cardiac_store: Store, options: dict, message: str) -> Non
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("cache", CACHES)
 def test_batches_on_a_gpu(cardiac_store: Store, cache: str) -> None:
-    options = {"batch_size": 6, "augment": Augmentation(), "seed": 3}
+    options = {"batch_size": 6, "augment": Augmentation.named("strong", mirror=True), "seed": 3}
     on_cpu = Batches(cardiac_store, list(cardiac_store.cases), **options)
     on_gpu = Batches(cardiac_store, list(cardiac_store.cases), cache=cache, device="cuda", **options)
     for first, second in zip(on_cpu, on_gpu, strict=True):

@@ -59,12 +59,11 @@ class DeeplySupervised(nn.Module):
         num_classes: Number of classes ``K``.
     """
 
-    def __init__(self, network: nn.Module, dims: int, num_classes: int) -> None:
+    def __init__(self, network: Any, dims: int, num_classes: int) -> None:
         super().__init__()
-        self.network: Any = network
+        self.network = network
         convolution = {2: nn.Conv2d, 3: nn.Conv3d}[dims]
-        filters: list[int] = self.network.filters
-        coarse = filters[1 : 1 + COARSE]
+        coarse = network.filters[1 : 1 + COARSE]
         self.coarse_heads = nn.ModuleList(convolution(count, num_classes, 1) for count in coarse)
 
     def forward(self, images: Tensor) -> Tensor | list[Tensor]:
