@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from crac.errors import require
@@ -32,3 +33,8 @@ def track(items: Iterable[Item], description: str, total: int) -> Iterator[Item]
 def note(text: str) -> None:
     """Say on stderr what the user should know though the work goes on."""
     print(f"note: {text}", file=sys.stderr, flush=True)
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as hours, minutes and seconds."""
+    return str(timedelta(seconds=round(seconds)))

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from crac.benchmark.job import Folder, Outcome
-from crac.benchmark.watch import Watch, duration
+from crac.benchmark.watch import Watch
 
 
 class Time:
@@ -78,7 +78,3 @@ def test_workers_share_the_rest(tiny_suite: Any, tmp_path: Path, clock: Time) ->
     watch = Watch(jobs, Folder(tmp_path), workers=3)
     watch.see(Outcome(jobs[0].name, 60.0))
     assert watch.headline().endswith("about 0:01:00 left")
-
-
-def test_durations_are_hours_minutes_and_seconds() -> None:
-    assert [duration(seconds) for seconds in (0.4, 89.6, 7200)] == ["0:00:00", "0:01:30", "2:00:00"]

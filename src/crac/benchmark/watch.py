@@ -5,13 +5,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 from typing import Any
 
 from crac.benchmark.job import Folder, Outcome
 from crac.benchmark.results import CellResult
 from crac.benchmark.suite import Job
 from crac.errors import require
+from crac.progress import duration
 
 
 class Watch:
@@ -127,8 +127,3 @@ class Watch:
         alike = [o for o, cell in cells.items() if (cell.dataset, cell.backbone) == (own.dataset, own.backbone)]
         same = [other for other in alike if cells[other].method == own.method]
         return max((self.took[other] for other in same or alike), default=0.0)
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as hours, minutes and seconds."""
-    return str(timedelta(seconds=round(seconds)))

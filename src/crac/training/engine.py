@@ -6,6 +6,8 @@ import atexit
 import contextlib
 import gc
 import os
+import resource
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -97,6 +99,14 @@ def numerics(config: TrainConfig) -> Iterator[None]:
     finally:
         cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark, cudnn.deterministic = before
         torch.use_deterministic_algorithms(strict[0], warn_only=strict[1])
+
+
+def peak_memory(device: torch.device) -> float:
+    """Return the most memory that was in use so far, in GiB: the GPU's, or else that of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**30
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 
 
 def memory_format(config: TrainConfig, dims: int, device: torch.device) -> torch.memory_format:

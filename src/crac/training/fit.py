@@ -7,6 +7,7 @@ import torch
 
 from crac.errors import InputError
 from crac.training.config import TrainConfig
+from crac.training.engine import peak_memory
 from crac.training.interrupt import Interrupt
 from crac.training.log import Log
 from crac.training.state import State
@@ -29,12 +30,13 @@ def fit(config: TrainConfig, task: Task, state: State, log: Log, stop: Interrupt
             task.save(state, epoch_finished=False)
             return False
         loss = epoch_loss(task, state)
+        pace = sum(map(len, state.names)) / (time.perf_counter() - start)
         scores = outer_iteration(task, state)
         row = {"epoch": state.epoch + 1, "learning_rate": config.rate(state.epoch), "train_loss": loss, **scores}
         before, start = start, time.perf_counter()  # writing the checkpoint counts to the next epoch
         state.finish_epoch({**row, **task.multipliers(), "seconds": start - before})
         task.save(state, epoch_finished=True)
-        log.epoch(state.history[-1])
+        log.epoch(state.history[-1], pace * task.step.fabric.world_size, peak_memory(task.device))
         if task.any_rank(stop.requested):
             task.save(state, epoch_finished=False)
             break

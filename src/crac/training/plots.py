@@ -1,4 +1,4 @@
-"""The multipliers' paths over the epochs."""
+"""Pictures of a run: its learning curves, and the multipliers' paths over the epochs."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,6 +32,36 @@ def plot_multipliers(history: Sequence[Mapping[str, float]], path: Path, title: 
         axis.grid(alpha=0.3)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")
     figure.suptitle(title)
+    with replacing(path) as partial:
+        figure.savefig(partial, dpi=120, format="png")
+    plt.close(figure)
+
+
+def plot_curves(history: Sequence[Mapping[str, float]], path: Path, title: str = "", note: str = "") -> None:
+    """Draw losses, Dice and ECE of the rows of ``metrics.csv`` into a PNG, with a note below."""
+    plt = pyplot()
+    figure, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
+    epochs = [row["epoch"] for row in history]
+    classes = {name: name.removeprefix("dice_") for name in history[0] if name.startswith("dice_")}
+    regions = {name: name.removeprefix("ece_") for name in history[0] if name.startswith("ece_")}
+    panels = {
+        "loss": {"train_loss": "training", "validation_loss": "validation"},
+        "Dice on validation cases": {"dice": "mean", **classes},
+        "ECE on validation cases": {"ece": "foreground", **regions},
+    }
+    for axis, (label, columns) in zip(axes, panels.items(), strict=True):
+        for number, (name, line) in enumerate(columns.items()):
+            values = [row.get(name, float("nan")) for row in history]
+            marker = "." if len(epochs) < 3 else None
+            width = 2.0 if number == 0 else 1.0
+            axis.plot(epochs, values, color=PALETTE[number % len(PALETTE)], label=line, marker=marker, linewidth=width)
+        axis.set(xlabel="epoch", ylabel=label)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize="small")
+    axes[1].set_ylim(0, 1)
+    figure.suptitle(title)
+    if note:
+        figure.supxlabel(note, fontsize="small")
     with replacing(path) as partial:
         figure.savefig(partial, dpi=120, format="png")
     plt.close(figure)

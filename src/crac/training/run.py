@@ -7,6 +7,7 @@ RUN/metrics.csv           one row per epoch
 RUN/last.safetensors      to go on from; last.json is a copy to read
 RUN/previous.safetensors  the one before, in case the last is damaged
 RUN/best.safetensors      highest validation Dice; best.json likewise
+RUN/curves.png            losses, Dice and ECE over the epochs
 RUN/multipliers.png       lambda and rho over the epochs, for methods that have them
 RUN/tensorboard/          the same numbers for TensorBoard
 """

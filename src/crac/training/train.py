@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
 
+RISING = "the CRaC loss rises by design, since its multipliers grow; Dice and ECE tell how the training goes"
+
+
 class TrainingError(RuntimeError):
     """A training that cannot go on, through no fault of its input."""
 
@@ -123,7 +126,10 @@ def _go_on(
         if state.epoch >= config.epochs and fabric.is_global_zero:
             more = f"{resume_command(run.path)} --epochs {2 * config.epochs}"
             note(f"{run.path} is finished: all {config.epochs} epochs are done; to go further: {more}")
-        with Log(run.path, config, state.epoch, len(task.batches), active=fabric.is_global_zero) as log:
+        caption = RISING if task.loss.multipliers is not None else ""
+        if caption and fabric.is_global_zero:
+            note(caption)
+        with Log(run.path, config, state.history, len(task.batches), caption, active=fabric.is_global_zero) as log:
             finished = fit(config, task, state, log, stop)
         if fabric.is_global_zero and config.pictures and state.history and task.multipliers():
             plot_multipliers(state.history, run.path / "multipliers.png", f"Multipliers of {run.path.name}")
