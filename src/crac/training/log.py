@@ -47,12 +47,12 @@ def mlflow(folder: Path, config: TrainConfig) -> Iterator[Sink]:
 
 
 @contextlib.contextmanager
-def curves(folder: Path, history: Sequence[Mapping[str, float]], note: str) -> Iterator[Sink]:
+def curves(folder: Path, history: Sequence[Mapping[str, float]], caption: str) -> Iterator[Sink]:
     """Draw the curves of a run so far, now and then and at the end."""
     drawn = time.monotonic()
 
     def draw() -> None:
-        plot_curves(history, folder / "curves.png", folder.name, note)
+        plot_curves(history, folder / "curves.png", folder.name, caption)
 
     def keep(epoch: int, row: dict[str, float]) -> None:
         nonlocal drawn
@@ -75,7 +75,7 @@ class Log:
         config: Its settings.
         history: Rows of the epochs that are done; grows as the training does.
         steps: Steps of an epoch.
-        note: What must be known to read the numbers, said once.
+        caption: What must be known to read the curves.
         active: Only one process is; on the others nothing is shown or kept.
     """
 
@@ -85,11 +85,11 @@ class Log:
         config: TrainConfig,
         history: Sequence[Mapping[str, float]],
         steps: int,
-        note: str,
+        caption: str,
         active: bool,
     ) -> None:
         self._folder, self._config, self._history, self._steps, self._active = folder, config, history, steps, active
-        self._start, self._began, self._note = len(history), time.monotonic(), note
+        self._start, self._began, self._caption = len(history), time.monotonic(), caption
         self._sinks: list[Sink] = []
         self._live: Any = None
         self._open = contextlib.ExitStack()
@@ -99,7 +99,7 @@ class Log:
             return self
         if self._config.pictures:
             self._sinks.append(self._open.enter_context(tensorboard(self._folder, self._start)))
-            self._sinks.append(self._open.enter_context(curves(self._folder, self._history, self._note)))
+            self._sinks.append(self._open.enter_context(curves(self._folder, self._history, self._caption)))
         if self._config.mlflow:
             self._sinks.append(self._open.enter_context(mlflow(self._folder, self._config)))
         rich = require("rich.progress")
@@ -109,8 +109,6 @@ class Log:
         self._live = self._open.enter_context(progress)
         self._whole = self._live.add_task("epochs", total=self._config.epochs, completed=self._start)
         self._part = self._live.add_task("steps", total=self._steps)
-        if self._note:
-            self._say(f"note: {self._note}")
         return self
 
     def __exit__(self, *error: Any) -> None:
