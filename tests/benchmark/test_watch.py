@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from crac.benchmark.job import Folder, Outcome
+from crac.benchmark.job import Folder
 from crac.benchmark.watch import Watch
+from crac.jobs import Outcome
 
 
 class Time:

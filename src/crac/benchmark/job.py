@@ -19,6 +19,7 @@ from crac.errors import InputError
 from crac.evaluation import Protocol
 from crac.evaluation.protocol import Regions
 from crac.files import read_json, replacing, sha256, write_text
+from crac.jobs import Outcome
 from crac.models.checkpoint import Checkpoint
 from crac.models.model import Model
 from crac.training import Result, resume, train
@@ -62,23 +63,6 @@ class Folder:
     def finished(self, job: Job) -> bool:
         """Return whether all results of a job are there."""
         return all(self.result(cell).exists() for cell in job.cells)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a job ended.
-
-    Args:
-        job: Its name.
-        seconds: How long it took.
-        problem: What went wrong, in one sentence; None if nothing did.
-        stopped: Whether it was asked to stop and can go on later.
-    """
-
-    job: str
-    seconds: float
-    problem: str | None = None
-    stopped: bool = False
 
 
 def do_job(job: Job, folder: Folder) -> Outcome:

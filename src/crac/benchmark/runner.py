@@ -1,36 +1,21 @@
-"""Run a suite: what is finished is kept, what is broken is named, the rest is done.
+"""Run a suite: what is finished is kept, what is broken is named, the rest is done."""
 
-Jobs are done one after the other, in processes, or on a Ray cluster. Each way takes a job from an iterator only when it
-has a place for one, so that the iterator may end early, and yields every job as it begins and its outcome as it ends.
-"""
-
-import contextlib
 import fnmatch
 import itertools
-import multiprocessing
-import os
-import signal
-import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from crac.benchmark.job import Folder, Outcome, do_job
+from crac.benchmark.job import Folder, do_job
 from crac.benchmark.results import CellResult
 from crac.benchmark.suite import Cell, Job, Suite
 from crac.benchmark.watch import Watch
 from crac.data import Split, Store, phantom, prepare
 from crac.errors import InputError, ProblemsError, check_number
-from crac.parallel import UNGUARDED, leave_unguarded_script, leave_with_parent, ray_cluster
+from crac.jobs import Outcome, run_jobs
 from crac.training.config import TrainConfig
 from crac.training.engine import check_devices
-
-Events = Iterator[Job | Outcome]
 
 
 @dataclass(frozen=True)
@@ -82,99 +67,12 @@ def run_benchmark(
             check_devices(chosen[0].config)  # all jobs need the same
         except InputError as error:
             raise InputError(f"suite {suite.name}, training: {error}") from error
-    if ray is not None:
-        events = on_ray(watch.admitted(), folder, ray, jobs)
-    elif jobs is not None and jobs > 1:
-        events = in_processes(watch.admitted(), folder, jobs)
-    else:
-        events = in_turn(watch.admitted(), folder)
     with watch.shown():
-        for event in events:
+        for event in run_jobs(watch.admitted(), partial(do_job, folder=folder), jobs, ray):
             watch.see(event)
             if isinstance(event, Outcome) and event.stopped:
                 raise KeyboardInterrupt
     return Summary(watch.named("done"), watch.problems, watch.named("waiting"))
-
-
-def in_turn(jobs: Iterator[Job], folder: Folder) -> Events:
-    """Do jobs in this process."""
-    for job in jobs:
-        yield job
-        yield do_job(job, folder)
-
-
-def in_processes(jobs: Iterator[Job], folder: Folder, workers: int) -> Events:
-    """Do jobs in several processes on this machine, which share its GPUs; one that dies is replaced."""
-    pools: dict[int, ProcessPoolExecutor] = {}  # of one process each, so that a dying one takes no other along
-    pids: dict[int, Future[int]] = {}
-    running: dict[Future[Outcome], tuple[int, Job]] = {}
-    leave_unguarded_script()
-    named = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
-    devices = named.split(",") if torch.cuda.is_available() else [None]
-
-    def begin(number: int, job: Job) -> Job:
-        if number not in pools:
-            # Spawned, not forked: neither torch's threads nor CUDA survive a fork.
-            context = multiprocessing.get_context("spawn")
-            pools[number] = ProcessPoolExecutor(1, context, _start, (devices[number % len(devices)], workers))
-            pids[number] = pools[number].submit(os.getpid)
-        running[pools[number].submit(do_job, job, folder)] = number, job
-        return job
-
-    try:
-        for number, job in zip(range(workers), jobs, strict=False):
-            yield begin(number, job)
-        while running:
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                number, job = running.pop(future)
-                try:
-                    yield future.result()
-                except BrokenProcessPool:
-                    pools.pop(number).shutdown()
-                    if pids[number].exception() is not None:
-                        raise InputError(UNGUARDED) from None
-                    yield Outcome(job.name, 0.0, "its process was killed, most likely for want of memory")
-                if (following := next(jobs, None)) is not None:
-                    yield begin(number, following)
-    finally:
-        for number, _ in running.values():  # asked to end, a training saves itself first
-            with contextlib.suppress(ProcessLookupError, BrokenProcessPool):
-                os.kill(pids[number].result(), signal.SIGTERM)
-        for pool in pools.values():
-            pool.shutdown(cancel_futures=True)
-
-
-def _start(device: str | None, workers: int) -> None:
-    """Prepare a process for its jobs: one device or a share of the cores; Ctrl-C is left to its parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=leave_with_parent, daemon=True).start()
-    if device is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = device  # before anything here asks CUDA what there is
-    else:
-        torch.set_num_threads(max(1, torch.get_num_threads() // workers))
-
-
-def on_ray(jobs: Iterator[Job], folder: Folder, address: str, workers: int | None) -> Events:
-    """Do jobs on a Ray cluster whose machines share the benchmark's folder and its stores."""
-    with ray_cluster(address, workers) as ray:
-        resources = ray.cluster_resources()
-        gpus = int(resources.get("GPU", 0))
-        places = workers or gpus or int(resources["CPU"])
-        remote = ray.remote(max_retries=0, num_cpus=1, num_gpus=min(1.0, gpus / places))(do_job)
-        running: dict[Any, Job] = {}
-        while True:
-            while len(running) < places and (job := next(jobs, None)) is not None:
-                running[remote.remote(job, folder)] = job
-                yield job
-            if not running:
-                return
-            (ready,), _ = ray.wait(list(running))
-            job = running.pop(ready)
-            try:
-                yield ray.get(ready)
-            except ray.exceptions.RayError as error:
-                reason = str(getattr(error, "cause", None) or error).strip().splitlines()[0]
-                yield Outcome(job.name, 0.0, f"its worker ended: {reason}")
 
 
 def _choose(jobs: list[Job], only: Sequence[str]) -> list[Job]:

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from crac.benchmark.job import Folder, Outcome
+from crac.benchmark.job import Folder
 from crac.benchmark.results import CellResult
 from crac.benchmark.suite import Job
 from crac.errors import require
+from crac.jobs import Outcome
 from crac.progress import duration
 
 

@@ -70,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
     """Fit, judge, write, say."""
     from crac.errors import InputError
     from crac.evaluation.calibrate import of_files, of_run
+    from crac.evaluation.folds import of_folds
+    from crac.models.folds import Folds
     from crac.models.model import CALIBRATION, Model
     from crac.progress import track
 
@@ -82,8 +84,14 @@ def run(args: argparse.Namespace) -> int:
             )
         if args.out or args.regions or args.patient or args.orientation:
             raise InputError("--out, --regions, --patient and --orientation go with --probabilities, not with RUN")
-        model = Model.load(args.model, args.device, args.checkpoint, args.batch_size, args.mirror, calibrated=False)
-        given = of_run(args.model, model, args.data, args.checkpoint)
+
+        def load(run: Path) -> Model:
+            return Model.load(run, args.device, args.checkpoint, args.batch_size, args.mirror, calibrated=False)
+
+        if Folds.at(args.model):
+            given = of_folds(args.model, load, args.data, args.checkpoint)
+        else:
+            given = of_run(args.model, load(args.model), args.data, args.checkpoint)
         use = "crac predict and crac evaluate use it, --no-calibration shows the network as it is"
         return fit(args, given, args.model / CALIBRATION, use)
     if args.out is None and not args.compare:

@@ -148,7 +148,7 @@ class Batches:
         for index, (name, slice_) in enumerate(self._samples):
             label = self.store.label(name)
             label = np.asarray(label if slice_ is None else label[slice_])
-            places = np.flatnonzero(label)
+            places = np.flatnonzero((label != 0) & (label != self.store.ignore_index))
             classes = label.ravel()[places]
             if len(places):
                 own = (places[classes == number] for number in np.unique(classes))

@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import gc
 import os
-import resource
 import sys
 import warnings
 from collections.abc import Iterator
@@ -105,6 +104,8 @@ def peak_memory(device: torch.device) -> float:
     """Return the most memory that was in use so far, in GiB: the GPU's, or else that of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**30
+    import resource  # Unix only
+
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 

@@ -28,7 +28,7 @@ def initial_weights(source: Path, card: ModelCard) -> dict[str, Tensor]:
         raise InputError(f"init must be a run or a checkpoint; {source} holds none")
     saved = Checkpoint.load(path)
     other = ModelCard.read(saved.info, path)
-    for name in ("backbone", "width", "dims"):
+    for name in ("backbone", "width", "dims", "deep_supervision"):
         if getattr(other, name) != getattr(card, name):
             raise InputError(f"init: {path} has {name} {getattr(other, name)}, the new run {getattr(card, name)}")
     if len(other.channel_names) != len(card.channel_names):

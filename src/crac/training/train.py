@@ -49,12 +49,13 @@ class Result:
     history: list[dict[str, float]]
 
 
-def train(config: TrainConfig, out: str | Path) -> Result:
+def train(config: TrainConfig, out: str | Path, split: Split | None = None) -> Result:
     """Train a network from scratch.
 
     Args:
         config: Settings.
         out: Folder of the run; must not exist or be empty.
+        split: Who trains, validates and tests; by default what the settings say.
 
     Raises:
         InputError: Settings, store or folder do not fit, or memory does not suffice.
@@ -62,7 +63,7 @@ def train(config: TrainConfig, out: str | Path) -> Result:
     """
     paths = {"data": config.data.absolute(), "init": config.init and config.init.absolute()}
     config = config.model_copy(update=paths)  # a run may be resumed from anywhere
-    store, split = _data(config)
+    store, split = _data(config, split)
     # What only the store or this machine can prove wrong is found before anything is written.
     training_loss(config, store)
     card = model_card(config, store)
@@ -103,9 +104,10 @@ def resume(run: str | Path, epochs: int | None = None) -> Result:
     return _go_on(fabric, folder, config, store, split)
 
 
-def _data(config: TrainConfig) -> tuple[Store, Split]:
+def _data(config: TrainConfig, split: Split | None) -> tuple[Store, Split]:
     store = Store.open(config.data)
-    split = Split.load(config.split, store.cases) if config.split else store.split(config.split_seed)
+    if split is None:
+        split = Split.load(config.split, store.cases) if config.split else store.split(config.split_seed)
     for part in ("train", "validation"):
         if not getattr(split, part):
             raise InputError(f"{config.split or config.data}: the split's {part} part is empty; it needs a case")

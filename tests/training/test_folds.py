@@ -1,0 +1,114 @@
+"""Cross-validation: every patient is left out once, and what is finished is kept."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from crac.cli import main
+from crac.data import Split, Store
+from crac.errors import InputError
+from crac.evaluation.folds import FoldCases
+from crac.models.checkpoint import Checkpoint
+from crac.models.ensemble import load
+from crac.models.folds import Folds
+from crac.models.model import Model
+from crac.training import resume_folds, train_folds
+
+
+@pytest.fixture(scope="module")
+def folds(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two folds, trained one after the other by command; the first alone to begin with."""
+    out = tmp_path_factory.mktemp("folds") / "out"
+    settings = ["--recipe", "paper", "--width", "2", "--epochs", "1", "--batch-size", "16", "--accelerator", "cpu"]
+    command = ["train", "--data", str(store.path), *settings, "--no-pictures", "--out", str(out), "--folds", "2"]
+    assert main([*command, "--fold", "1"]) == 0
+    assert not (out / "fold_0").exists()
+    before = (out / "fold_1" / "last.safetensors").stat().st_mtime_ns
+    assert main(["train", "--resume", str(out), "--jobs", "2"]) == 0
+    assert (out / "fold_1" / "last.safetensors").stat().st_mtime_ns == before  # finished, so left alone
+    return out
+
+
+def test_every_patient_is_left_out_once(folds: Path, store: Store) -> None:
+    splits = [Split.load(folds / f"fold_{number}" / "split.json", store.cases) for number in range(2)]
+    assert sorted(splits[0].test + splits[1].test) == sorted(store.cases)
+    for split in splits:
+        patients = [
+            {store.cases[name].patient for name in part} for part in (split.train, split.validation, split.test)
+        ]
+        assert not patients[2] & (patients[0] | patients[1])
+    assert json.loads((folds / "folds.json").read_text())["test"] == {
+        f"fold_{number}": split.test for number, split in enumerate(splits)
+    }
+    assert (folds / "fold_0.log").read_text().startswith("epoch 1/1")
+
+
+def test_cases_are_predicted_by_the_fold_that_left_them_out(folds: Path, store: Store) -> None:
+    loaded: list[str] = []
+
+    def open_model(run: Path) -> Model:
+        loaded.append(run.name)
+        return Model.load(run, "cpu")
+
+    cases = FoldCases(folds, open_model)
+    assert sorted(cases.names) == sorted(store.cases)
+    for number in range(2):
+        name = Split.load(folds / f"fold_{number}" / "split.json").test[0]
+        case = cases.load(name)
+        own = Model.load(folds / f"fold_{number}", "cpu")
+        other = Model.load(folds / f"fold_{1 - number}", "cpu")
+        image = store.image(name).astype("float32")
+        assert torch.equal(case.scores, own.logits(torch.from_numpy(image)))
+        assert not torch.equal(case.scores, other.logits(torch.from_numpy(image)))
+    assert loaded == ["fold_0", "fold_1"]
+
+
+def test_calibrate_takes_the_folder(folds: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["calibrate", str(folds), "--method", "temperature", "--folds", "2", "--force", "--device", "cpu"]
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["written"] == str(folds / "calibration.json")
+    ensemble = load(folds, "cpu")
+    assert ensemble.calibrator is not None
+    assert ensemble.calibrator.name == "temperature"  # the mean of the folds takes it for its own
+    (folds / "calibration.json").unlink()
+
+
+def test_other_settings_or_a_broken_fold_are_told(folds: Path, small: Any, store: Store, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"holds a cross-validation with other width.*: choose another --out"):
+        train_folds(small(epochs=1, width=3), folds, 2)
+    for settings, number, message in (
+        ({"split": store.path / "split.json"}, 2, "split must not be given with folds"),
+        ({"devices": 2}, 2, "folds are trained on one device each"),
+        ({}, 1, "folds must be a whole number of at least 2; got 1"),
+        ({}, 9, "folds must be between 2 and the 8 patients; got 9"),
+    ):
+        with pytest.raises(InputError, match=message):
+            train_folds(small(**settings), tmp_path / "none", number)
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(InputError, match=r"fold must be a whole number .* of at most 1; got 2"):
+        train_folds(small(epochs=1), tmp_path / "some", 2, [2])
+    with pytest.raises(InputError, match=r"fold_0, fold_1 is not trained yet; crac train --resume"):
+        Folds(tmp_path / "some").runs()
+    (tmp_path / "some" / "fold_0").mkdir()
+    (tmp_path / "some" / "fold_0" / "file").touch()
+    result = resume_folds(tmp_path / "some")
+    assert "is not an empty folder" in result.broken["fold_0"]
+    assert list(result.dice) == ["fold_1"]
+    assert result.left == ["fold_0"]
+    assert "InputError" in (tmp_path / "some" / "fold_0.log").read_text()
+    assert Checkpoint.read_info(tmp_path / "some" / "fold_1" / "best.safetensors")["dice"] == result.dice["fold_1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "x", "--out", "y", "--jobs", "2"], "--jobs goes with --folds"),
+        (["--data", "x", "--out", "y", "--fold", "0", "--ray"], "--fold, --ray goes with --folds"),
+    ],
+)
+def test_options_of_folds_need_folds(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", *arguments]) == 2
+    assert message in capsys.readouterr().err
