@@ -95,7 +95,15 @@ def test_a_run_folder_explains_itself(small: Any, tmp_path: Path, store: Store) 
     result = train(config, tmp_path / "run")
     names = {path.name for path in (tmp_path / "run").iterdir()} - {".lock"}
     assert names == {
-        *("config.yaml", "split.json", "environment.json", "metrics.csv", "multipliers.png", "curves.png", "tensorboard"),
+        *(
+            "config.yaml",
+            "split.json",
+            "environment.json",
+            "metrics.csv",
+            "multipliers.png",
+            "curves.png",
+            "tensorboard",
+        ),
         *("best.safetensors", "best.json", "last.safetensors", "last.json", "previous.safetensors"),
     }
     assert TrainConfig.load(tmp_path / "run" / "config.yaml") == config
