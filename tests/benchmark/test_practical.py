@@ -15,7 +15,7 @@ from crac.errors import InputError
 from crac.losses import build_loss
 
 NAMES = ["practical_acdc", "practical_hippocampus"]
-FAST = {"epochs": 1, "width": 2, "batch_size": 8, "accelerator": "cpu", "augment": True}
+FAST = {"recipe": "paper", "epochs": 1, "width": 2, "batch_size": 8, "accelerator": "cpu", "augment": True}
 
 
 def small(name: str, store: Store, backbone: str, objectives: list[str], **changes: Any) -> Suite:

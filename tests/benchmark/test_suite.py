@@ -135,7 +135,7 @@ def test_practical_suites_have_every_axis(name: str) -> None:
     assert ways == [(None, False), ("temperature", False), ("class_region", False), ("class_region", True)]
     assert [cell.label for cell in first.cells][1:] == ["Plain + T", "Plain + CxR", "Plain + CxR, mirrored"]
     assert first.masks == ("label_foreground", "band")
-    assert {job.config.augment for job in jobs} == {True}
+    assert {(job.config.augment, job.config.mirror, job.config.dice_weight) for job in jobs} == {("light", True, 0.0)}
     data = next(iter(suite.datasets))
     assert first.name == f"{data}.unet.CE.ce.0-0"
     dice = next(job for job in jobs if job.cells[0].objective == "Dice-CE" and job.cells[0].method == "nacl")
