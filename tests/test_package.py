@@ -102,3 +102,11 @@ def test_help_is_quick_and_needs_no_extra():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "train a network" in done.stdout
+
+
+def test_every_dependency_has_its_licence_listed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = [*project["dependencies"], *(name for extra in project["optional-dependencies"].values() for name in extra)]
+    listed = (ROOT / "THIRD_PARTY.md").read_text(encoding="utf-8").lower()
+    names = {re.match(r"[\w-]+", requirement).group().lower() for requirement in asked} - {"crac"}
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", listed)] == []
