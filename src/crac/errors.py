@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 EXTRAS = {
-    "audit": ("jinja2", "matplotlib", "nibabel", "pandas", "pydantic", "rich"),
+    "audit": ("PIL", "jinja2", "matplotlib", "nibabel", "pandas", "pydantic", "rich"),
     "train": ("filelock", "lightning", "safetensors", "scikit_posthocs", "tensorboard", "yaml"),
     "formats": ("SimpleITK",),
     "monai": ("ignite", "monai"),

@@ -8,6 +8,9 @@ from crac.errors import require
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000")
 """Okabe and Ito's blue, vermillion, green, orange, sky blue, purple and black; white would swallow their yellow."""
 
+ON_IMAGES = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#0072B2")
+"""The same without black, the bright ones first: outlines of the classes from 1 on, on images."""
+
 MARKERS = "osD^vPX*"
 """One more than there are colours, so that a colour that returns has another marker."""
 
@@ -27,3 +30,8 @@ def pyplot() -> Any:
     installed = {font.name for font in require("matplotlib.font_manager").fontManager.ttflist}
     plt.rcParams["font.family"] = ["DejaVu Sans", *(name for name in SCRIPTS if name in installed)]
     return plt
+
+
+def outline_colour(class_: int) -> str:
+    """Return the colour of a class's outline on an image."""
+    return ON_IMAGES[(class_ - 1) % len(ON_IMAGES)]

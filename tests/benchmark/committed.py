@@ -12,3 +12,11 @@ def with_column(result: CellResult, name: str, value: float = 0.5) -> CellResult
     """The result with one more measure of every volume."""
     volumes = {volume: [*values, value] for volume, values in result.volumes.items()}
     return replace(result, columns=[*result.columns, name], volumes=volumes)
+
+
+def many_patients(result: CellResult, copies: int = 3) -> CellResult:
+    """The result with each volume several times, every time a little different and of another patient."""
+    volumes = {
+        f"{v}-{n}": [x * (1 + 0.01 * n) for x in own] for v, own in result.volumes.items() for n in range(copies)
+    }
+    return replace(result, volumes=volumes, patients={name: name for name in volumes})

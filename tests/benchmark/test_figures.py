@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.benchmark.committed import many_patients
 
 from crac.benchmark import CellResult
 from crac.benchmark.figures import draw_maps, drawings
@@ -24,7 +25,8 @@ def drawn(results: list[CellResult]):  # type: ignore[no-untyped-def]
 
 def test_every_figure_the_results_are_there_for(results: list[CellResult]) -> None:
     ranks = {f"ranks-{name}" for name in ("dsc", "hd95", "ece", "tace")}
-    assert set(drawn(results)) == {"reliability", "logits", "multipliers", "sweep-nacl", *ranks}
+    assert set(drawn(results)) == {"reliability", "logits", "multipliers", "sweep-nacl"}  # of two patients, no ranks
+    assert set(drawn([many_patients(result) for result in results])) - set(drawn(results)) == ranks
     plain = [result for result in results if result.cell.method in ("ce", "nacl")]
     assert set(drawn(plain)) == {"reliability", "logits"}  # two methods have no critical difference
     swept = [result for result in results if result.cell.sweep]
@@ -32,7 +34,8 @@ def test_every_figure_the_results_are_there_for(results: list[CellResult]) -> No
 
 
 def test_methods_that_do_not_differ_have_no_ranks(results: list[CellResult]) -> None:
-    same = [replace(result, volumes=results[0].volumes) for result in results]
+    first = many_patients(results[0])
+    same = [replace(many_patients(result), volumes=first.volumes) for result in results]
     assert not any(name.startswith("ranks") for name in drawn(same))
 
 
@@ -78,7 +81,7 @@ def test_maps_show_the_methods_whose_slices_were_kept(results: list[CellResult],
     slices |= {
         f"{which}_{name}": np.array(value)
         for which in ("best", "worst")
-        for name, value in (("name", "p1"), ("dsc", 0.5))
+        for name, value in (("name", "p1"), ("dsc", 0.5), ("aspect", 2.5))
     }
     for method in ("ce", "nacl"):
         np.savez(tmp_path / f"phantom.nnunet.{method}.0.npz", **slices)
@@ -88,4 +91,5 @@ def test_maps_show_the_methods_whose_slices_were_kept(results: list[CellResult],
     axes = draw().axes
     assert [axis.get_ylabel() for axis in axes if axis.get_ylabel()] == ["CE", "NACL", "confidence"]
     assert [axis.get_title() for axis in axes[:4]] == ["best: p1, DSC 0.500", "", "worst: p1, DSC 0.500", ""]
+    assert [axis.get_aspect() for axis in axes[:4]] == [2.5] * 4
     assert len(axes[0].collections) == 2  # the outlines of one organ: label and prediction

@@ -56,7 +56,10 @@ def test_a_result_holds_what_the_network_of_its_run_does(tiny_suite: Any, tmp_pa
         assert str(slices["best_name"]) == scores.idxmax()
         assert float(slices["worst_dsc"]) == pytest.approx(scores.min(), rel=1e-6)
         label = np.array(store.label(scores.idxmax()))
-        np.testing.assert_array_equal(slices["best_label"], label[(label > 0).sum((1, 2)).argmax()])
+        upright = label[(label > 0).sum((1, 2)).argmax()][::-1, ::-1]  # of canonical axes, as contact sheets show it
+        np.testing.assert_array_equal(slices["best_label"], upright)
+        _, height, width = store.cases[scores.idxmax()].prepared_spacing
+        assert float(slices["best_aspect"]) == height / width
 
 
 def test_what_goes_wrong_is_written_down(tiny_suite: Any, tmp_path: Path, store: Store) -> None:

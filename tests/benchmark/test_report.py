@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from tests.benchmark.committed import FIXTURE, with_column
+from tests.benchmark.committed import FIXTURE, many_patients, with_column
 
 from crac.benchmark import CellResult, report
 from crac.benchmark.report import Column, Table, compose, main_table, render, tables
-from crac.benchmark.results import MAIN, Group, Measure, group_results
+from crac.benchmark.results import MAIN, Group, group_results
 from crac.cli import main
+from crac.report.measure import Measure
 
 ROOT = Path(__file__).parents[2]
 PAPER = yaml.safe_load(Path(report.__file__).with_name("paper.yaml").read_text())
@@ -32,7 +33,7 @@ def test_one_command_gives_the_expected_files_and_twice_the_same(tmp_path: Path)
     for name in ("one", "two"):
         assert main(["benchmark", "--render", str(FIXTURE / "results"), "--out", str(tmp_path / name), "--paper"]) == 0
     files = {path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file()}
-    assert len([path for path in files if path.suffix == ".png"]) >= 6
+    assert len([path for path in files if path.suffix == ".png"]) == 4
     for path in files:
         assert (tmp_path / "one" / path).read_bytes() == (tmp_path / "two" / path).read_bytes(), path
     expected = {path.relative_to(FIXTURE / "expected") for path in (FIXTURE / "expected").rglob("*") if path.is_file()}
@@ -219,3 +220,12 @@ def test_columns_without_a_better_end_are_neither_marked_nor_ranked() -> None:
 def test_a_column_of_equal_values_marks_none() -> None:
     column = Column(Measure("dsc", "DSC", 3, True), pd.Series({"a": 0.5, "b": 0.5001, "c": np.nan}))
     assert [column.text(row) for row in "abc"] == ["0.500", "0.500", "-"]
+
+
+def test_few_patients_are_no_ground_for_claims(results: list[CellResult]) -> None:
+    few, many = page(results), page([many_patients(result) for result in results])
+    readings = [text.partition("## Reading")[2].partition("## Protocol")[0] for text in (few, many)]
+    assert "2 patients are too few" in readings[0]
+    assert not any(word in readings[0] for word in ("overconfident; the", "worse", "better"))
+    assert "methods are overconfident; the smallest gap" in readings[1]
+    assert "too few" not in readings[1]

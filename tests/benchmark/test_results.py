@@ -5,19 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.benchmark.committed import FIXTURE, with_column
+from tests.benchmark.committed import FIXTURE, many_patients, with_column
 
 from crac.benchmark import CellResult, load_results
-from crac.benchmark.results import MAIN, Difference, Measure, group_results
+from crac.benchmark.results import MAIN, group_results
 from crac.errors import InputError
-
-
-def test_rounding_is_half_up_and_zero_has_no_sign() -> None:
-    two = Measure("x", "X", 2)
-    assert [two.shown(value) for value in (3.125, 6.625, 0.005, -0.005, 2)] == ["3.13", "6.63", "0.01", "-0.01", "2.00"]
-    signed = Measure("x", "X", 3, signed=True)
-    assert [signed.shown(value) for value in (0.0304, -0.0305, -0.0001)] == ["+0.030", "-0.031", "0.000"]
-    assert signed.shown(0.5, signed=False) == "0.500"
 
 
 def test_damaged_and_doubled_results_are_refused(tmp_path: Path) -> None:
@@ -109,23 +101,26 @@ def test_a_measure_that_some_results_lack_is_left_out_for_all(results: list[Cell
 
 def test_patients_not_volumes_are_drawn(results: list[CellResult]) -> None:
     (group,) = group_results(results)
-    whole = group.difference("crac-released", "ce", MAIN[0])
-    assert whole is not None
-    means = group.over_seeds("dsc")["mean"]
-    expected = means["crac-released"] - means["ce"]
-    assert whole.estimate == pytest.approx(expected)
-    assert whole.low < whole.high
-    (group,) = group_results([replace(r, patients=dict.fromkeys(r.patients, "one")) for r in results])
     found = group.difference("crac-released", "ce", MAIN[0])
     assert found is not None
-    assert found.low == found.high == pytest.approx(expected)  # a single patient leaves nothing to draw
+    means = group.over_seeds("dsc")["mean"]
+    assert found.estimate == pytest.approx(means["crac-released"] - means["ce"])
+    assert found.patients == 2
+    (group,) = group_results([many_patients(result) for result in results])
+    found = group.difference("crac-released", "ce", MAIN[0])
+    assert found is not None
+    assert found.patients == 6
+    assert found.low < found.estimate < found.high
 
 
-def test_a_verdict_follows_from_the_interval_as_printed() -> None:
-    assert Difference(MAIN[0], 0.02, 0.01, 0.03).verdict == "better"
-    assert Difference(MAIN[2], 0.02, 0.01, 0.03).verdict == "worse"
-    assert Difference(MAIN[2], 0.02, 0.0002, 0.03).verdict == ""
-    assert Difference(MAIN[2], 0.02, -0.01, 0.03).interval == "+0.020 [-0.010, +0.030]"
+def test_nothing_is_claimed_of_few_patients(results: list[CellResult]) -> None:
+    (group,) = group_results(results)
+    found = group.difference("crac-released", "ce", MAIN[0])
+    assert found is not None
+    assert np.isnan([found.low, found.high]).all()
+    assert found.verdict == ""
+    assert found.words == "too few patients to compare"
+    assert found.interval == "-0.009"
 
 
 def test_groups_are_in_order_and_the_paper_s_backbone_is_first(results: list[CellResult]) -> None:

@@ -120,7 +120,7 @@ def small_case(folders, name="good", change=lambda p, y: (p, y), affine=None):
         write(folders[1] / f"{name}.nii.gz", labels)
 
 
-def test_plots_and_json(folders, capsys):
+def test_page_and_json(folders, capsys):
     for name in ("a", "b"):
         small_case(folders, name)
     assert (
@@ -131,12 +131,8 @@ def test_plots_and_json(folders, capsys):
     assert printed["settings"]["hd95"] == "directed_max"
     assert printed["settings"]["name"] == "clinical, but for hd95, unit, masks"
     names = {path.name for path in folders[2].iterdir()}
-    pictures = {f"{kind}.all.png" for kind in ("reliability", "reliability_classes", "reliability_regions", "gap")}
-    assert names == pictures | {"per_volume.csv", "summary.json"}
-    for name in pictures:
-        data = (folders[2] / name).read_bytes()
-        assert data.startswith(b"\x89PNG")
-        assert int.from_bytes(data[16:20]) == 600
+    assert names == {"per_volume.csv", "summary.json", "cases.npz", "report.html"}
+    assert "2 patients are too few" in (folders[2] / "report.html").read_text()
     assert sorted(path.name for path in folders[2].parent.iterdir()) == ["l", "out", "p"]
 
 
@@ -144,9 +140,8 @@ def test_an_earlier_evaluation_is_replaced_and_nothing_else(folders, capsys):
     small_case(folders, "a")
     assert run(folders, "--mask", "all", "band") == 0
     first = {path.name for path in folders[2].iterdir()}
-    assert "gap.all.png" in first
-    assert run(folders, "--mask", "band") == 0
-    assert {path.name for path in folders[2].iterdir()} == {name for name in first if ".all." not in name}
+    assert run(folders, "--mask", "band", "--anonymous") == 0
+    assert {path.name for path in folders[2].iterdir()} == first - {"cases.npz"}
     summary = json.loads((folders[2] / "summary.json").read_text())
     assert "unfinished" not in summary
     assert set(summary["files"]) == {path.name for path in folders[2].iterdir()}
@@ -154,6 +149,7 @@ def test_an_earlier_evaluation_is_replaced_and_nothing_else(folders, capsys):
     # 0.1.0 listed no files; a kill leaves a summary that lists those of both.
     del summary["files"]
     (folders[2] / "summary.json").write_text(json.dumps(summary))
+    (folders[2] / "report.html").unlink()
     (folders[2] / "gap.all.png").write_text("old")
     assert run(folders, "--mask", "band") == 0
     assert not (folders[2] / "gap.all.png").exists()
@@ -307,3 +303,19 @@ def test_missing_arguments_and_help(folders, capsys):
     assert "crac evaluate --probabilities predictions --labels labelsTs --out audit" in capsys.readouterr().out
     assert run(folders) == 2
     assert "holds none" in capsys.readouterr().err
+
+
+def test_images_are_looked_at_and_must_lie_on_the_grid_of_the_labels(folders, tmp_path, capsys):
+    small_case(folders, "a")
+    images = tmp_path / "images"
+    images.mkdir()
+    write(images / "a_0000.nii.gz", np.arange(6 * 7 * 8, dtype=np.float32).reshape(6, 7, 8))
+    assert run(folders, "--images", str(images)) == 0
+    with np.load(folders[2] / "cases.npz") as kept:
+        assert kept["0.image"].shape == kept["0.label"].shape
+        assert kept["0.image"].max() == 255
+    write(images / "a_0000.nii.gz", np.zeros((6, 7, 9), np.float32))
+    assert run(folders, "--images", str(images)) == 2
+    assert "a_0000.nii.gz: shape (6, 7, 9), not (6, 7, 8), unlike the label" in capsys.readouterr().err
+    assert run(folders, "--images", "nowhere") == 2
+    assert "--images must be a folder; got nowhere" in capsys.readouterr().err

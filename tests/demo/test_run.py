@@ -1,7 +1,7 @@
 """The demo in small: every step runs, the page stands alone and says what was measured."""
 
+import html
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,13 @@ from crac.data import Split, Store
 from crac.demo import DemoSettings, run_demo
 from crac.demo.page import COLUMNS
 from crac.errors import InputError
+from crac.report.result import Result
+
+
+def worst_and_middle_of(folder: Path) -> list[str]:
+    rows = sorted(Result.read(folder).rows, key=lambda row: row["dsc"])
+    return [rows[0]["volume"], rows[len(rows) // 2]["volume"]]
+
 
 EXAMPLE = Path(__file__).parents[2] / "examples/hearts.yaml"
 
@@ -19,21 +26,27 @@ def test_the_page_holds_what_was_measured_and_needs_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines: list[str] = []
-    settings = DemoSettings(train=2, validation=1, test=2, size=32, slices=2, width=2, epochs=2)
+    settings = DemoSettings(train=2, validation=2, test=2, size=32, slices=2, width=2, epochs=2)
     found = run_demo(tmp_path / "demo", settings, lines.append)
-    assert [line.split("] ")[1][:3] for line in lines[:5]] == ["1/5", "2/5", "3/5", "4/5", "5/5"]
+    assert [line.split("] ")[1][:3] for line in lines[:6]] == ["1/6", "2/6", "3/6", "4/6", "5/6", "6/6"]
     page = (tmp_path / "demo" / "index.html").read_text()
-    assert "http" not in page
-    assert len(re.findall(r'src="data:image/png;base64,', page)) == 6
-    for method in ("ce", "crac"):
-        summary = json.loads((tmp_path / "demo" / f"{method}-audit" / "summary.json").read_text())
+    assert "http:" not in page
+    assert "https:" not in page
+    assert "too few patients to compare" in found["verdict"]
+    for sentence in found["verdict"].split(". "):
+        assert html.escape(sentence) in page
+    for name in ("ce", "crac", "calibrated"):
+        summary = json.loads((tmp_path / "demo" / f"{name}-audit" / "summary.json").read_text())
         assert summary["volumes"] == 4
-        for name in COLUMNS:
-            assert found[method][name] == summary["per_volume"][name]["mean"]
-            assert f"<td>{found[method][name]:.4f}</td>" in page
+        for column in COLUMNS:
+            assert found[name][column] == summary["per_volume"][column]["mean"]
+        assert f">{summary['over_patients']['dsc']['mean']:.3f}</span>" in page
+        views = Result.read(tmp_path / "demo" / f"{name}-audit").views
+        assert {view.name for view in views} == set(worst_and_middle_of(tmp_path / "demo" / "ce-audit"))
+    assert found["calibrated"]["dsc"] == found["crac"]["dsc"]
     split = json.loads((tmp_path / "demo" / "split.json").read_text())
     patients = [{name.split("_")[0] for name in split[part]} for part in ("train", "validation", "test")]
-    assert [len(part) for part in patients] == [2, 1, 2]
+    assert [len(part) for part in patients] == [2, 2, 2]
     assert not patients[0] & patients[2]
     assert len(list((tmp_path / "demo" / "maps").glob("*.nii.gz"))) == 4
     with pytest.raises(InputError, match="--out must be an empty folder"):

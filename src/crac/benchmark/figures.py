@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crac.benchmark.results import MAIN, MASK, Group
-from crac.palette import MARKERS, PALETTE, STYLE, pyplot
+from crac.metrics.claims import LEAST_PATIENTS
+from crac.palette import MARKERS, PALETTE, STYLE, outline_colour, pyplot
 from crac.report.plots import critical_difference
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def drawings(group: Group) -> Iterator[Drawing]:
     if len(group.shown) > 2:
         for measure in MAIN:
             table = group.by_patient(measure.key, group.shown).to_numpy().T
-            if table.shape[1] > 1 and np.ptp(table, axis=0).any():  # without any difference there are no ranks
+            # Without any difference there are no ranks.
+            if table.shape[1] >= LEAST_PATIENTS and np.ptp(table, axis=0).any():
                 name = f"ranks-{measure.heading.lower()}-{group.name}"
                 what = f"Critical differences of {measure.heading}, test patients as blocks"
                 labels = [group.labels[method] for method in group.shown]
@@ -199,10 +201,13 @@ def _maps(group: Group, files: dict[str, Path]) -> Figure:
         with np.load(path, allow_pickle=False) as slices:
             for index, which in enumerate(("best", "worst")):
                 image, confidence = line[2 * index], line[2 * index + 1]
-                image.imshow(slices[f"{which}_image"], cmap="gray", vmin=0, vmax=255)
-                _outline(image, slices[f"{which}_label"], ("white",), 0.6)
-                _outline(image, slices[f"{which}_prediction"], PALETTE, 1.2)
-                shown = confidence.imshow(slices[f"{which}_confidence"] / 255, cmap="viridis", vmin=0.25, vmax=1)
+                # Slices that 0.1.0 kept have no aspect.
+                aspect = float(slices[f"{which}_aspect"]) if f"{which}_aspect" in slices else 1.0
+                image.imshow(slices[f"{which}_image"], cmap="gray", vmin=0, vmax=255, aspect=aspect)
+                _outline(image, slices[f"{which}_label"], lambda _: "white", 0.6)
+                _outline(image, slices[f"{which}_prediction"], outline_colour, 1.2)
+                sure = slices[f"{which}_confidence"] / 255
+                shown = confidence.imshow(sure, cmap="viridis", vmin=0.25, vmax=1, aspect=aspect)
                 score, name = float(slices[f"{which}_dsc"]), str(slices[f"{which}_name"])
                 image.set_title(f"{which}: {name}, DSC {score:.3f}", fontsize=7)
         line[0].set_ylabel(group.labels[method], fontsize=8)
@@ -212,7 +217,7 @@ def _maps(group: Group, files: dict[str, Path]) -> Figure:
     return figure
 
 
-def _outline(axis: Any, labels: NDArray[np.uint8], colours: Sequence[str], width: float) -> None:
+def _outline(axis: Any, labels: NDArray[np.uint8], colour: Callable[[int], str], width: float) -> None:
     for number in np.unique(labels[labels > 0]).tolist():
         if not (labels == number).all():
-            axis.contour(labels == number, [0.5], colors=colours[number % len(colours)], linewidths=width)
+            axis.contour(labels == number, [0.5], colors=colour(number), linewidths=width)

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from crac.benchmark.figures import MAPS, draw_maps, drawings
-from crac.benchmark.results import MAIN, MASK, MOST_SHOWN, Difference, Group, Measure, group_results, load_results
+from crac.benchmark.results import MAIN, MASK, MOST_SHOWN, Group, group_results, load_results
 from crac.benchmark.suite import FROM_THE_CELL
 from crac.errors import require
 from crac.files import replacing, write_text, writing
 from crac.metrics import friedman_rank
+from crac.metrics.claims import LEAST_PATIENTS, patient_mean, side_of_zero, too_few
 from crac.palette import pyplot
+from crac.report.measure import Difference, Measure
 
 jinja2, pandas = require("jinja2"), require("pandas")
 require("scikit_posthocs")
@@ -37,6 +39,7 @@ REGIONS = tuple(
     for key, heading, higher, signed in (("ece", "ECE", False, False), ("gap", "gap", None, True))
     for region in ("inner", "outer")
 )
+WHERE = {"inner": "Inside organs", "outer": "On boundaries"}
 MASKS = {
     "union_foreground": ("union", "labelled or predicted so"),
     "band": ("band", "near those"),
@@ -248,6 +251,7 @@ def compose(
         suites=sorted({result.suite for result in results}),
         main=main,
         sections=sections,
+        least=LEAST_PATIENTS,
         rivals=_rivals,
         first_by_rank=_first_by_rank,
         regions=_regions,
@@ -366,9 +370,10 @@ def _differences(group: Group, method: str) -> Table:
         found = {rival: group.difference(method, rival, measure) for rival in rivals}
         texts = {rival: f"{one.interval} {one.verdict}".strip() for rival, one in found.items() if one is not None}
         columns.append(Column(measure._replace(higher=None), pandas.Series(texts, dtype=object)))
-    caption = (
-        f"{group.title}: {group.labels[method]} minus each rival, means over seeds, with the 95 % interval of a paired "
-        f"bootstrap over the {group.volumes['patient'].nunique()} test patients; better, worse: it leaves out 0"
+    number = group.volumes["patient"].nunique()
+    over = f"a paired bootstrap over the {number} test patients; better, worse: it leaves out 0"
+    caption = f"{group.title}: {group.labels[method]} minus each rival, means over seeds" + (
+        f"; {too_few(number)}" if number < LEAST_PATIENTS else f", with the 95 % interval of {over}"
     )
     return Table(f"bootstrap-{method}-{group.name}", caption, rivals, columns, "against")
 
@@ -387,7 +392,8 @@ def _best(group: Group, methods: Sequence[str]) -> list[str]:
 
 def _first_by_rank(group: Group) -> dict[str, Any] | None:
     """The first by Friedman rank, and who is significantly better than it where no voxel is left out."""
-    for first in _best(group, group.methods) if len(group.methods) > 2 else ():
+    enough = len(group.methods) > 2 and group.volumes["patient"].nunique() >= LEAST_PATIENTS
+    for first in _best(group, group.methods) if enough else ():
         better = {
             measure.heading: [
                 group.labels[rival]
@@ -431,14 +437,20 @@ def _rivals(group: Group) -> Iterator[tuple[str, str, list[Difference]]]:
 
 
 def _regions(group: Group) -> Iterator[dict[str, Any]]:
-    """Inside organs and on boundaries, which method is closest to calibrated, and where ours stand."""
-    for measure, where in zip(REGIONS[2:], ("Inside organs", "On boundaries"), strict=True):
+    """Inside organs and on boundaries, which methods are overconfident, who is closest to calibrated, and ours."""
+    for measure, (region, where) in zip(REGIONS[2:], WHERE.items(), strict=True):
         column = _column(group, measure, group.methods)
         if len(known := column.values.dropna()):
+            key = f"gap.{region}[{MASK}]"
+            gaps = {method: group.by_patient(key, [method])[method] for method in known.index}
+            fewest = min(map(len, gaps.values()))
+            over = sum(side_of_zero(patient_mean(own)) > 0 for own in gaps.values())
+            claim = f"{over} of {len(known)} methods are overconfident"
+            claim = too_few(fewest) if fewest < LEAST_PATIENTS else claim
             best = str(known.abs().idxmin())
             ours = [f"{group.labels[method]} {column.text(method)}" for method in group.ours if method in known]
             smallest = {"best": group.labels[best], "gap": column.text(best)}
-            yield {"where": where, "over": int((known > 0).sum()), "of": len(known), "ours": ours, **smallest}
+            yield {"where": where, "claim": claim, "ours": ours, **smallest}
 
 
 def _against_paper(group: Group) -> dict[str, Any] | None:

@@ -6,16 +6,16 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from crac.benchmark.suite import Cell
 from crac.calibration import CALIBRATORS
 from crac.errors import InputError, require
 from crac.files import finite, read_json, replacing, write_text
 from crac.losses import METHODS
-from crac.metrics import paired_bootstrap
+from crac.metrics.claims import patient_difference, patient_mean
+from crac.report.measure import Difference, Measure
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -30,34 +30,6 @@ MOST_SHOWN = 16
 
 MASK = "label_foreground"
 """The voxels the paper measures calibration on."""
-
-
-class Measure(NamedTuple):
-    """A column of the tables.
-
-    Args:
-        key: Name of the numbers in :attr:`Group.runs`.
-        heading: Name in the tables.
-        decimals: Number of decimals shown.
-        higher: Whether a higher value is better; None where neither is.
-        signed: Whether a plus sign is shown.
-    """
-
-    key: str
-    heading: str
-    decimals: int = 3
-    higher: bool | None = False
-    signed: bool = False
-
-    def shown(self, value: float, signed: bool | None = None) -> str:
-        """Return a value as the tables print it, half rounded up as in the paper; zero has no sign."""
-        rounded = self.rounded(value)
-        return f"{rounded:+f}" if rounded and (self.signed if signed is None else signed) else str(rounded)
-
-    def rounded(self, value: float) -> Decimal:
-        """Return a value with as many decimals as the tables print: 3.125 becomes 3.13."""
-        rounded = Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-self.decimals), ROUND_HALF_UP)
-        return rounded if rounded else abs(rounded)
 
 
 MAIN = (
@@ -224,29 +196,6 @@ def merge_results(sources: Iterable[str | Path], out: Path) -> list[Path]:
     return list(new)
 
 
-class Difference(NamedTuple):
-    """The mean over patients of one method's means over seeds minus another's or minus 0, with its 95 % interval."""
-
-    measure: Measure
-    estimate: float
-    low: float
-    high: float
-
-    @property
-    def verdict(self) -> str:
-        """``better``, ``worse``, or nothing where the interval, as printed, holds 0."""
-        low, high = self.measure.rounded(self.low), self.measure.rounded(self.high)
-        if low <= 0 <= high:
-            return ""
-        return "better" if (low > 0) == bool(self.measure.higher) else "worse"
-
-    @property
-    def interval(self) -> str:
-        """The estimate and its interval."""
-        estimate, low, high = (self.measure.shown(value, signed=True) for value in self[1:])
-        return f"{estimate} [{low}, {high}]"
-
-
 class Group:
     """All results on one data set with one backbone.
 
@@ -329,12 +278,14 @@ class Group:
     def interval(self, method: str, measure: Measure) -> Difference | None:
         """Return the mean over patients with its 95 % interval; None where no patient has a value."""
         values = self.by_patient(measure.key, [method])[method]
-        return None if values.empty else Difference(measure, *paired_bootstrap(values, 0 * values))
+        return None if values.empty else Difference(measure, *patient_mean(values), len(values))
 
     def difference(self, first: str, second: str, measure: Measure) -> Difference | None:
         """Compare two methods on the patients both were tested on; None where there is none."""
         table = self.by_patient(measure.key, [first, second])
-        return None if table.empty else Difference(measure, *paired_bootstrap(table[first], table[second]))
+        if table.empty:
+            return None
+        return Difference(measure, *patient_difference(table[first], table[second]), len(table))
 
 
 def group_results(results: Sequence[CellResult]) -> list[Group]:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crac.data import Store
+from crac.data.upright import Upright
 from crac.evaluation import Case
 
 LOGIT_RANGE, LOGIT_BINS = (-40.0, 40.0), 160
@@ -22,7 +23,7 @@ class Views:
     Attributes:
         winning: Histogram of the winning class's logits, over the voxels labelled foreground.
         other: The same of the other classes' logits.
-        slices: ``best_`` and ``worst_`` name, dsc, image, label, prediction and confidence.
+        slices: ``best_`` and ``worst_`` name, dsc, aspect, image, label, prediction and confidence.
     """
 
     def __init__(self, store: Store) -> None:
@@ -43,18 +44,20 @@ class Views:
                 self.slices |= {f"{which}_{name}": array for name, array in self._slice(case, score).items()}
 
     def _slice(self, case: Case, score: float) -> dict[str, NDArray[Any]]:
-        """Return the slice with most foreground, in bytes."""
+        """Return the slice with most foreground, the right way up, in bytes."""
         index = int((case.labels > 0).sum((1, 2)).argmax())
-        confidence, prediction = case.scores[:, index].softmax(0).max(0)
-        image = np.array(self.store.image(case.name)[0, index], dtype=np.float32)
-        return {
-            "name": np.array(case.name),
-            "dsc": np.array(score),
-            "image": (255 * image.clip(0, 1)).astype(np.uint8),
-            "label": case.labels[index].cpu().numpy().astype(np.uint8),
-            "prediction": prediction.cpu().numpy().astype(np.uint8),
-            "confidence": (255 * confidence).round().cpu().numpy().astype(np.uint8),
+        confidence, prediction = case.scores[:, index : index + 1].softmax(0).max(0)
+        image = np.array(self.store.image(case.name)[0, index : index + 1], dtype=np.float32)
+        upright = Upright.prepared(self.store.manifest.recipe)
+        arrays = {
+            "image": 255 * image.clip(0, 1),
+            "label": case.labels[index : index + 1].cpu().numpy(),
+            "prediction": prediction.cpu().numpy(),
+            "confidence": (255 * confidence).round().cpu().numpy(),
         }
+        slices = {name: upright.turn(array)[0].astype(np.uint8) for name, array in arrays.items()}
+        aspect = upright.aspect(self.store.cases[case.name].prepared_spacing)
+        return {"name": np.array(case.name), "dsc": np.array(score), "aspect": np.array(aspect), **slices}
 
 
 def _histogram(values: Tensor) -> NDArray[np.int64]:

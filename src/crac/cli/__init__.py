@@ -10,10 +10,23 @@ import sys
 from collections.abc import Sequence
 
 from crac._version import __version__
-from crac.cli import apply, benchmark, calibrate, demo, doctor, evaluate, guarantee, nnunet, predict, prepare, train
+from crac.cli import (
+    apply,
+    benchmark,
+    calibrate,
+    demo,
+    doctor,
+    evaluate,
+    guarantee,
+    nnunet,
+    predict,
+    prepare,
+    report,
+    train,
+)
 from crac.errors import InputError
 
-MODULES = (prepare, train, calibrate, apply, guarantee, evaluate, predict, benchmark, demo, nnunet, doctor)
+MODULES = (prepare, train, calibrate, apply, guarantee, evaluate, report, predict, benchmark, demo, nnunet, doctor)
 COMMANDS = {command.NAME: command for command in MODULES}
 
 

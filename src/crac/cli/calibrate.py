@@ -149,7 +149,8 @@ def _show(gains: dict[str, list[Gain]]) -> None:
     text = require("rich.text").Text
     for method, own in gains.items():
         for number, gain in enumerate(own):
-            difference = "{:+.4f} [{:+.4f}, {:+.4f}]".format(*gain.difference)
+            mean, low, high = gain.difference
+            difference = f"{mean:+.4f}" + ("" if low != low else f" [{low:+.4f}, {high:+.4f}]")
             values = (
                 method if number == 0 else "",
                 gain.measure,

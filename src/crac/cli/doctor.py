@@ -11,6 +11,7 @@ from crac.errors import EXTRA_OF
 
 DISTRIBUTION = {
     "SimpleITK": "simpleitk",
+    "PIL": "pillow",
     "ignite": "pytorch-ignite",
     "yaml": "pyyaml",
     "scikit_posthocs": "scikit-posthocs",

@@ -32,9 +32,9 @@ PROBABILITIES holds, for a label file NAME.nii.gz, one of
   NAME_probabilities.nii.gz         crac predict's
   NAME.nii.gz or NAME_1.nii.gz      3-D, binary tasks: the foreground's probability alone
 
-Defects of the files are all listed before anything is measured. OUT then holds per_volume.csv, summary.json and
-plots, in the place of those of an earlier evaluation; a folder with anything else in it is refused. The numbers are
-explained in docs/metrics.md."""
+Defects of the files are all listed before anything is measured. OUT then holds report.html, the page that shows it
+all, per_volume.csv, summary.json, and slices of the worst and of a middle case in cases.npz, in the place of those of
+an earlier evaluation; a folder with anything else in it is refused. The numbers are explained in docs/metrics.md."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--labels", type=Path, metavar="DIR", help="folder of NIfTI label maps")
     orientation = "of nnU-Net's .npz whose .pkl is missing: as the image is stored, or turned to RAS by nnU-Net"
     add("--orientation", choices=("stored", "ras"), help=orientation)
+    add("--images", type=Path, metavar="DIR", help="folder of the images, NAME.nii.gz or NAME_0000.nii.gz, to look at")
     add("--out", type=Path, metavar="DIR", required=True, help="folder to write")
     add("--class-names", nargs="+", default=[], metavar="NAME", help="background first (default: 0 1 ...)")
     add("--protocol", choices=("paper", "clinical"), help="how to measure (default: RUN paper, else clinical)")
@@ -88,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="REGEX",
         help="with --probabilities: part of a file's name that says whose it is (default: each volume is of another)",
     )
+    add("--anonymous", action="store_true", help="no images and no names of patients and paths in the page")
     add("--json", action="store_true", help="print summary.json instead of a table")
 
 
@@ -103,6 +105,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--class-names goes with --probabilities; RUN knows its classes")
     if args.model is not None and args.orientation:
         raise InputError("--orientation goes with --probabilities; RUN knows its own")
+    if args.model is not None and args.images:
+        raise InputError("--images goes with --probabilities; RUN knows its images")
     if args.model is None and (args.split or args.data):
         raise InputError("--split and --data go with RUN; --probabilities are measured on every label file")
     if args.model is not None and (args.guarantees or args.patient):
@@ -111,8 +115,9 @@ def run(args: argparse.Namespace) -> int:
     names = ("bins", "hd95", "empty", "unit", "tolerance", "regions")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     given |= {"masks": tuple(args.mask)} if args.mask else {}
-    evaluation, source = _measure_files(args, given) if args.model is None else _measure_run(args, given)
-    written = write_report(evaluation, args.out, source)
+    given["look"] = not args.anonymous
+    evaluation, about = _measure_files(args, given) if args.model is None else _measure_run(args, given)
+    written = write_report(evaluation, args.out, anonymous=args.anonymous, **about)
     if args.json:
         print((args.out / "summary.json").read_text(encoding="utf-8").rstrip())
     else:
@@ -121,22 +126,24 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _measure_files(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Evaluation, dict[str, str]]:
+def _measure_files(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Evaluation, dict[str, Any]]:
     from crac.evaluation import Protocol, audit
     from crac.guarantees import load_guarantees
     from crac.progress import track
 
+    look = given.pop("look")
     protocol = Protocol.named(args.protocol or "clinical", args.class_names, **given)
     jobs = (os.cpu_count() or 1) if args.jobs is None else args.jobs
     found = None if args.guarantees is None else load_guarantees(args.guarantees)
-    given = {"orientation": args.orientation, "jobs": jobs, "ray": args.ray, "track": track}
-    evaluation = audit(args.probabilities, args.labels, protocol, args.patient, guarantees=found, **given)
+    options = {"orientation": args.orientation, "look": look, "images": args.images, "guarantees": found}
+    options |= {"jobs": jobs, "ray": args.ray, "track": track}
+    evaluation = audit(args.probabilities, args.labels, protocol, args.patient, **options)
     source = {"probabilities": str(args.probabilities), "labels": str(args.labels)}
-    return evaluation, source | ({} if found is None else {"guarantees": str(args.guarantees)})
+    return evaluation, {"source": source | ({} if found is None else {"guarantees": str(args.guarantees)})}
 
 
-def _measure_run(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Evaluation, dict[str, str]]:
-    from crac.evaluation.run import evaluate_run
+def _measure_run(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Evaluation, dict[str, Any]]:
+    from crac.evaluation.run import about_run, evaluate_run
     from crac.models.guarantees import run_guarantees
     from crac.models.model import Model
     from crac.progress import track
@@ -147,8 +154,7 @@ def _measure_run(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Evalu
     if not args.no_guarantees:
         given["guarantees"] = run_guarantees(args.model, model)
     evaluation = evaluate_run(args.model, model, split, args.data, protocol, **given)
-    source = {"run": str(args.model), "split": split, "checkpoint": args.checkpoint}
-    return evaluation, source | ({"calibration": model.calibrator.name} if model.calibrator is not None else {})
+    return evaluation, about_run(args.model, model, split, args.checkpoint)
 
 
 def _empty(text: str) -> str | float:

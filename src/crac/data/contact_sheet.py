@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from crac.data.upright import Upright
 from crac.files import replacing
-from crac.palette import PALETTE, pyplot
+from crac.palette import outline_colour, pyplot
 
 if TYPE_CHECKING:
     from crac.data.store import Store
-
-COLOURS = PALETTE[:-1]
-"""All but black, which an image swallows."""
 
 
 def contact_sheet(store: Store, path: Path, most: int = 24, columns: int = 6, dpi: int = 100) -> None:
     """Draw up to ``most`` cases, evenly chosen: the fullest slice, label contours on top."""
     plt = pyplot()
-    names = list(store.cases)
+    names, upright = list(store.cases), Upright.prepared(store.manifest.recipe)
     chosen = [names[index] for index in np.unique(np.linspace(0, len(names) - 1, min(most, len(names))).astype(int))]
     columns = min(columns, len(chosen))
     rows = -(-len(chosen) // columns)
@@ -33,19 +30,16 @@ def contact_sheet(store: Store, path: Path, most: int = 24, columns: int = 6, dp
         label = store.label(name)
         # The slice that shows most classes and, among those, most foreground.
         index = int(np.argmax([len(np.unique(slice_)) + (slice_ > 0).mean() for slice_ in label]))
-        # Canonical axes grow to the right, the front and the top; radiologists look from the feet, front up.
-        view = np.s_[::-1, ::-1] if store.manifest.recipe.orientation == "canonical" else np.s_[:, :]
-        slice_, outline = store.image(name)[0, index][view].astype(np.float32), label[index][view]
-        spacing = store.cases[name].prepared_spacing
+        slice_ = upright.turn(store.image(name)[0])[index].astype(np.float32)
+        outline, aspect = upright.turn(label)[index], upright.aspect(store.cases[name].prepared_spacing)
         low, high = np.percentile(slice_, (1, 99.5))
-        axis.imshow(slice_, cmap="gray", vmin=low, vmax=max(high, low + 1e-3), aspect=spacing[1] / spacing[2])
+        axis.imshow(slice_, cmap="gray", vmin=low, vmax=max(high, low + 1e-3), aspect=aspect)
         for value in np.unique(outline):
             if value and value != store.ignore_index:
-                colour = COLOURS[(int(value) - 1) % len(COLOURS)]
-                axis.contour(outline == value, levels=[0.5], colors=colour, linewidths=0.9)
+                axis.contour(outline == value, levels=[0.5], colors=outline_colour(int(value)), linewidths=0.9)
         axis.set_title(f"{name}  [{index}]", color="white", fontsize=6.5, pad=2)
-    pairs = zip(itertools.cycle(COLOURS), store.class_names[1:], strict=False)
-    handles = [plt.Line2D([], [], color=colour, label=name) for colour, name in pairs]
+    organs = enumerate(store.class_names[1:], start=1)
+    handles = [plt.Line2D([], [], color=outline_colour(value), label=name) for value, name in organs]
     style = {"ncols": min(len(handles), 6), "fontsize": 8, "labelcolor": "white", "frameon": False}
     legend = figure.legend(handles=handles, loc="outside lower center", **style)
     legend.set_title(f"{store.name}: {len(chosen)} of {len(names)} cases, the fullest slice of each", prop={"size": 8})

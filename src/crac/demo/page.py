@@ -1,56 +1,99 @@
-"""One self-contained page with everything the demo measured."""
+"""The page of the demo: three networks compared, and how each came about."""
 
 import base64
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
 
 from crac.demo.settings import DemoSettings
-from crac.errors import require
 from crac.evaluation import Evaluation
-from crac.files import write_text
+from crac.report.charts import tag
+from crac.report.page import Block, Step, verdict, write_page
+from crac.report.result import Result
 
 MASK = "label_foreground"
-COLUMNS = {
-    "dsc": ("Dice", "overlap with the labels; 1 is perfect"),
-    "hd95": ("HD95 (voxels)", "how far outlines stray; 0 is perfect"),
-    f"ece[{MASK}]": ("ECE", "how far confidence is from accuracy on voxels labelled foreground; 0 is perfect"),
-    f"tace[{MASK}]": ("TACE", "the same, of every class's probability"),
-    "ece[all]": ("ECE, all voxels", "the same with the background, most of which is easy"),
-    f"gap.inner[{MASK}]": ("gap, inner", "confidence - accuracy inside organs; above 0 is overconfident"),
-    f"gap.outer[{MASK}]": ("gap, outer", "the same on boundaries"),
-}
+COLUMNS = (
+    "dsc", "hd95", f"ece[{MASK}]", f"tace[{MASK}]", "ece[all]", f"gap.inner[{MASK}]", f"gap.outer[{MASK}]",
+)  # fmt: skip
+"""What the demo returns of each network, means over volumes."""
+
+LABELS = {"ce": "cross-entropy", "crac": "CRaC", "calibrated": "CRaC, calibrated"}
 
 
 def scores(evaluations: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
-    """The table of the page: means over the held-out volumes, by method."""
-    means = {method: evaluation.per_volume() for method, evaluation in evaluations.items()}
-    return {method: {name: values[name]["mean"] for name in COLUMNS} for method, values in means.items()}
+    """Means over the held-out volumes, by network."""
+    means = {name: evaluation.per_volume() for name, evaluation in evaluations.items()}
+    return {name: {column: values[column]["mean"] for column in COLUMNS} for name, values in means.items()}
 
 
-def verdict(scores: Mapping[str, Mapping[str, float]]) -> str:
-    """What was found, in two sentences, whoever won."""
-    plain, calibrated = (scores[method][f"ece[{MASK}]"] for method in ("ce", "crac"))
-    boundary = [scores[method][f"gap.outer[{MASK}]"] for method in ("ce", "crac")]
-    word = "lower" if calibrated < plain else "not lower"
-    return (
-        f"On patients neither network has seen, the calibration error (ECE) of crac is {word}: {calibrated:.4f} "
-        f"against {plain:.4f}. On boundaries, confidence minus accuracy is {boundary[1]:+.3f} with crac "
-        f"and {boundary[0]:+.3f} with cross-entropy."
+def write_demo_page(
+    out: Path,
+    settings: DemoSettings,
+    evaluations: Mapping[str, Evaluation],
+    about: Mapping[str, dict[str, Any]],
+    seconds: float,
+) -> list[str]:
+    """Write ``index.html`` and return what it says was found.
+
+    Args:
+        out: Folder of the demo.
+        settings: How much was made and trained.
+        evaluations: What was measured of each network on held-out patients.
+        about: What is known about each of them.
+        seconds: How long it all took.
+    """
+    results = [Result.of(evaluation, LABELS[name], **about[name]) for name, evaluation in evaluations.items()]
+    picture = base64.b64encode((out / "crac" / "multipliers.png").read_bytes()).decode()
+    words = "The weight of each constraint over the epochs, one line per class and region."
+    shown = tag("img", src=f"data:image/png;base64,{picture}", alt=words, style="max-width:100%")
+    figure = tag(
+        "figure", shown, tag("figcaption", f"{words} After every epoch CRaC looks at the validation patients.")
     )
-
-
-def write_page(out: Path, settings: DemoSettings, scores: Mapping[str, Mapping[str, float]], seconds: float) -> None:
-    """Write ``index.html``; the pictures are inside it, and as PNG in the folders beside it."""
-    environment = require("jinja2").Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(Path(__file__).with_name("page.html.j2").read_text(encoding="utf-8"))
-    page = template.render(
-        settings=settings,
-        scores=scores,
-        columns=COLUMNS,
-        mask=MASK,
-        verdict=verdict(scores),
-        seconds=round(seconds),
-        out=out,
-        picture=lambda path: base64.b64encode((out / path).read_bytes()).decode(),
+    write_page(
+        out / "index.html",
+        results,
+        title="Can these probabilities be trusted?",
+        kicker=f"crac demo · made-up patients, seed {settings.seed}, {round(seconds)} s on this machine",
+        story=_story(settings),
+        blocks=[Block("multipliers", "The multipliers", [Markup(figure)])],
     )
-    write_text(out / "index.html", page)
+    return verdict(results)
+
+
+def _story(settings: DemoSettings) -> list[Step]:
+    train = "crac train --data STORE --backbone nnunet --epochs 100"
+    return [
+        Step(
+            f"{settings.patients} patients",
+            f"Hearts whose annotator's outline wavers, two volumes each: {settings.train} patients train, as few as "
+            f"many projects have, {settings.validation} validate, {settings.test} are held out. All that this page "
+            "shows was measured on those held out.",
+            "crac prepare nnunet RAW STORE",
+        ),
+        Step(
+            "A network trained with cross-entropy",
+            f"{settings.epochs} epochs, the last one taken: what most networks are, and often too sure of themselves.",
+            f"{train} --method ce --out RUN-CE",
+        ),
+        Step(
+            "The same network trained with CRaC",
+            "The same weights to begin with, the same data and epochs. CRaC also keeps the logits near what the "
+            "neighbouring labels say, class by class, inside structures and on their boundaries.",
+            f"{train} --method crac --out RUN",
+        ),
+        Step(
+            "Calibrated",
+            "Temperatures by class and region, fitted on the validation patients. They change how sure the network is, "
+            "not what it predicts; where patients left out show no gain, nothing is changed.",
+            "crac calibrate RUN",
+        ),
+        Step(
+            "Measured",
+            "On the held-out patients, whoever wins; this page compares the results.",
+            "crac evaluate RUN-CE --out audit-ce\ncrac evaluate RUN --no-calibration --out audit\n"
+            "crac evaluate RUN --out audit-calibrated\n"
+            "crac report audit-ce audit audit-calibrated --out page.html",
+        ),
+    ]

@@ -5,14 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from crac.data import Intensity, Recipe, Split, Store, phantom, prepare
-from crac.demo.figures import draw_slices
-from crac.demo.page import scores, write_page
+from crac.data import Intensity, Recipe, Split, phantom, prepare
+from crac.demo.page import scores, write_demo_page
 from crac.demo.settings import DemoSettings
 from crac.errors import InputError
 from crac.evaluation import Evaluation
-from crac.evaluation.run import evaluate_run
-from crac.models.model import Model
+from crac.evaluation.calibrate import calibrate, of_run
+from crac.evaluation.run import RunCases, about_run, evaluate_run
+from crac.evaluation.views import look_at, worst_and_middle
+from crac.models.model import CALIBRATION, Model
 from crac.models.predict import Image, predict_images
 from crac.report.folder import write_report
 from crac.training import TrainConfig, train
@@ -21,10 +22,10 @@ METHODS = ("ce", "crac")
 
 
 def run_demo(out: Path, settings: DemoSettings | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """Make patients, train with and without calibration, audit both and write a page, all in the new folder ``out``.
+    """Make patients, train two networks, calibrate one, measure all and write a page, all in the new folder ``out``.
 
     The settings say how much is made and trained; ``say`` takes a line of progress. Returns what was measured on the
-    held-out patients, by method, and where the page is.
+    held-out patients, by network, what the page says of it, and where it is.
     """
     settings = settings or DemoSettings()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -32,34 +33,48 @@ def run_demo(out: Path, settings: DemoSettings | None = None, say: Callable[[str
     began = time.perf_counter()
 
     def step(number: int, what: str) -> None:
-        say(f"[{time.perf_counter() - began:5.0f} s] {number}/5 {what}")
+        say(f"[{time.perf_counter() - began:5.0f} s] {number}/6 {what}")
 
     step(1, f"making {settings.patients} patients ({out / 'raw'})")
-    store = _make_data(out, settings)
-    evaluations: dict[str, Evaluation] = {}
+    _make_data(out, settings)
     models: dict[str, Model] = {}
     for number, method in enumerate(METHODS, start=2):
         step(number, f"training with {method} ({out / method})")
         if not train(_config(out, settings, method), out / method).finished:
             raise KeyboardInterrupt
         models[method] = Model.load(out / method, checkpoint="last")
-    step(4, "measuring both on held-out patients")
-    for method in METHODS:
-        evaluations[method] = evaluate_run(out / method, models[method])
-        source = {"run": str(out / method), "split": "test", "checkpoint": "last"}
-        write_report(evaluations[method], out / f"{method}-audit", source)
-    step(5, f"segmenting one of them ({out / 'maps'}) and writing the page")
+    step(4, f"calibrating crac on the validation patients ({out / 'crac' / CALIBRATION})")
+    calibrate(of_run(out / "crac", models["crac"], checkpoint="last")).calibrator.save(out / "crac" / CALIBRATION)
+    models["calibrated"] = Model.load(out / "crac", checkpoint="last")
+    step(5, "measuring all three on held-out patients")
+    evaluations, about = _measure(out, models)
+    step(6, f"segmenting one of them ({out / 'maps'}) and writing the page")
     held_out = Split.load(out / "split.json").test
     raw = next((out / "raw").glob(f"*/{held_out[0]}.nii.gz"))
-    predict_images(models["crac"], [Image(held_out[0], (raw,))], out / "maps")
-    draw_slices(store, held_out, models, out / "slices.png")
-    found, seconds = scores(evaluations), time.perf_counter() - began
-    write_page(out, settings, found, seconds)
+    predict_images(models["calibrated"], [Image(held_out[0], (raw,))], out / "maps")
+    seconds = time.perf_counter() - began
+    sentences = write_demo_page(out, settings, evaluations, about, seconds)
     say(f"[{time.perf_counter() - began:5.0f} s] done: open {out / 'index.html'}")
-    return {"page": str(out / "index.html"), "seconds": seconds, **found}
+    found = {"page": str(out / "index.html"), "seconds": seconds, "verdict": " ".join(sentences)}
+    return found | scores(evaluations)
 
 
-def _make_data(out: Path, settings: DemoSettings) -> Store:
+def _measure(out: Path, models: dict[str, Model]) -> tuple[dict[str, Evaluation], dict[str, dict[str, Any]]]:
+    """Measure every model on the test part and look at the same cases of each."""
+    evaluations: dict[str, Evaluation] = {}
+    about: dict[str, dict[str, Any]] = {}
+    chosen: dict[str, str] | None = None
+    for name, model in models.items():
+        run = out / ("crac" if name == "calibrated" else name)
+        evaluation = evaluate_run(run, model)
+        chosen = chosen or worst_and_middle(evaluation)
+        evaluation.views = look_at(RunCases.of(run, model), evaluation, chosen)
+        evaluations[name], about[name] = evaluation, about_run(run, model, checkpoint="last")
+        write_report(evaluation, out / f"{name}-audit", **about[name])
+    return evaluations, about
+
+
+def _make_data(out: Path, settings: DemoSettings) -> None:
     phantom.cardiac(
         out / "raw", patients=settings.patients, seed=settings.seed, size=settings.size, slices=settings.slices
     )
@@ -74,7 +89,6 @@ def _make_data(out: Path, settings: DemoSettings) -> Store:
     first, second = settings.train, settings.train + settings.validation
     parts = patients[:first], patients[first:second], patients[second:]
     Split.of_patients(store.cases, parts).save(out / "split.json")
-    return store
 
 
 def _config(out: Path, settings: DemoSettings, method: str) -> TrainConfig:

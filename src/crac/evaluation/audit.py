@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+from crac.data.nifti import ENDINGS, read_image, read_label, same_grid
+from crac.data.upright import Upright
 from crac.errors import InputError, ProblemsError
 from crac.evaluation.case import Case
 from crac.evaluation.engine import evaluate
@@ -17,6 +19,7 @@ from crac.evaluation.pairing import FilePair, find_pairs
 from crac.evaluation.protocol import Protocol
 from crac.evaluation.reading import inspect, load
 from crac.evaluation.realised import realise
+from crac.evaluation.views import Look, look_at
 from crac.guarantees import Guarantees
 from crac.parallel import Workers
 from crac.progress import Track, silent
@@ -29,9 +32,13 @@ class FileCases:
         pairs: As :func:`~crac.evaluation.pairing.find_pairs` finds them.
         patient: Regular expression for the part of a name that says whose volume it is; by default each volume is of
             another patient.
+
+    Attributes:
+        images: Folder of the images, ``NAME.nii.gz`` or ``NAME_0000.nii.gz``, if they are to be looked at.
     """
 
     on_gpu = False
+    images: Path | None = None
 
     def __init__(self, pairs: Sequence[FilePair], patient: str | None = None) -> None:
         self._pairs = {pair.name: pair for pair in pairs}
@@ -43,6 +50,19 @@ class FileCases:
         read = load(self._pairs[name])
         scores, labels = torch.from_numpy(read.probabilities), torch.from_numpy(read.labels)
         return Case(name, self.patients[name], scores, labels, read.spacing)
+
+    def look(self, name: str) -> Look:
+        """Return the image of a case if there is one, and which way up it is shown."""
+        label = read_label(self._pairs[name].label)
+        upright = Upright.of_file(label.shape, label.affine)
+        files = [self.images / f"{name}{end}{kind}" for end in ("", "_0000") for kind in ENDINGS] if self.images else []
+        path = next((path for path in files if path.is_file()), None)
+        if path is None:
+            return Look(None, upright)
+        image = read_image(path)
+        if difference := same_grid(label, image):
+            raise InputError(f"{path}: {difference}, unlike the label")
+        return Look(image.array[0], upright)
 
 
 def file_cases(
@@ -100,6 +120,8 @@ def audit(
     jobs: int = 1,
     ray: str | None = None,
     track: Track = silent,
+    look: bool = False,
+    images: Path | None = None,
 ) -> Evaluation:
     """Measure the probabilities in one folder against the labels in another.
 
@@ -115,17 +137,23 @@ def audit(
         jobs: Processes; each holds one volume at a time.
         ray: Ray cluster, see :func:`crac.evaluation.evaluate`.
         track: Shows progress.
+        look: Keep slices of the worst and of a middle case.
+        images: Folder of the images, to look at.
 
     Raises:
         ProblemsError: Every defect of the two folders, found before anything is measured.
     """
+    if images is not None and not images.is_dir():
+        raise InputError(f"--images must be a folder; got {images}")
     cases, num_classes = file_cases(
         probabilities, labels, patient, orientation=orientation, jobs=jobs, ray=ray, track=track
     )
+    cases.images = images
     chosen = _with_classes(protocol or Protocol.named("clinical"), num_classes)
     evaluation = evaluate(cases, replace(chosen, grid="native"), jobs=jobs, ray=ray, track=track)
     if guarantees is not None:
         evaluation.realised = realise(guarantees, cases, jobs=jobs, track=track)
+    evaluation.views = look_at(cases, evaluation) if look else []
     return evaluation
 
 

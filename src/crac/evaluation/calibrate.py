@@ -15,6 +15,7 @@ from crac.evaluation.nnunet import Orientation
 from crac.evaluation.protocol import Protocol, Regions
 from crac.evaluation.run import RunCases
 from crac.files import finite, sha256
+from crac.metrics.claims import LEAST_PATIENTS
 from crac.models.model import Model
 from crac.progress import Track, silent
 
@@ -125,7 +126,10 @@ def calibrate(
     calibrator.fit(batches, ignore_index=ignored, weight="volume")
     if not shown:
         taken = "it was fitted all the same" if force else "so probabilities stay as they are"
-        note = f"{method}: the interval of {gains[0].measure} shows no gain on patients left out, {taken}"
+        why = f"the interval of {gains[0].measure} shows no gain on patients left out"
+        if gains[0].difference.low != gains[0].difference.low:
+            why = f"the patients left out are too few to show a gain (at least {LEAST_PATIENTS} are needed)"
+        note = f"{method}: {why}, {taken}"
         calibrator.fitted["notes"] = [note, *calibrator.fitted["notes"]]
     own = {gain.measure: {**gain._asdict(), "difference": list(gain.difference)} for gain in gains}
     calibrator.fitted |= given.about | {"judged": method, "gain": finite(own)}

@@ -15,7 +15,7 @@ from crac.errors import InputError, check_number
 from crac.evaluation.case import Case, CaseSource
 from crac.evaluation.measure import Evaluation, measure
 from crac.evaluation.protocol import Protocol
-from crac.metrics import paired_bootstrap
+from crac.metrics.claims import patient_difference, side_of_zero
 from crac.metrics.ranks import Interval
 from crac.progress import Track, silent
 
@@ -33,8 +33,8 @@ class Gain(NamedTuple):
 
     @property
     def shown(self) -> bool:
-        """Whether the interval shows a gain: all of it lies below 0."""
-        return self.difference.high < 0
+        """Whether the interval shows a gain: all of it lies below 0; too few patients have none, and show none."""
+        return side_of_zero(self.difference) < 0
 
 
 class CrossFit(NamedTuple):
@@ -56,7 +56,7 @@ class CrossFit(NamedTuple):
             known = np.isfinite(first) & np.isfinite(second)
             if known.sum() >= 2:
                 means = float(first[known].mean()), float(second[known].mean())
-                gains.append(Gain(column, *means, paired_bootstrap(second[known], first[known])))
+                gains.append(Gain(column, *means, patient_difference(second[known], first[known])))
             elif column == columns[0]:
                 raise InputError(
                     f"calibration is judged on patients left out, which needs at least 2 with voxels of the mask "

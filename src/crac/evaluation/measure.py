@@ -5,9 +5,12 @@ The paper measures each volume and averages the values (*per volume*). Counting 
 always under their names.
 """
 
+from __future__ import annotations
+
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,12 +19,18 @@ from torch import Tensor
 from crac.evaluation.case import Case
 from crac.evaluation.protocol import Protocol
 from crac.evaluation.realised import Realised
+from crac.metrics.claims import patient_mean
 from crac.metrics.results import CalibrationResult
 from crac.metrics.segmentation import dice, surface_scores
+
+if TYPE_CHECKING:
+    from crac.evaluation.views import View
 
 SEGMENTATION = ("dsc", "hd95", "asd", "surface_dice")
 CALIBRATION = ("ece", "mce", "ace", "cece", "tace", "tace_adaptive", "nll", "brier", "gap")
 BY_REGION = ("ece", "gap")
+WITH_INTERVALS = ("dsc", "hd95", "surface_dice", "ece", "gap")
+"""Measures whose means over patients come with an interval, of every class, region and mask."""
 NO_MEASURES = ("volume", "patient", "voxels")
 """Columns of a row that say what was measured."""
 
@@ -115,11 +124,13 @@ class Evaluation:
         rows: One per volume.
         meters: The pooled counts, by mask.
         realised: What came of the model's guarantees on these volumes, if it has any.
+        views: Slices of cases to look at, see :func:`crac.evaluation.views.look_at`.
     """
 
     def __init__(self, protocol: Protocol) -> None:
         self.protocol = protocol
         self.rows: list[dict[str, Any]] = []
+        self.views: list[View] = []
         self.meters = protocol.meters()
         self.realised: Realised | None = None
 
@@ -144,6 +155,24 @@ class Evaluation:
         """Mean, standard deviation and median over the volumes, by column; volumes without a value are left out."""
         return {name: _spread(np.array([row[name] for row in self.rows], dtype=np.float64)) for name in self.columns}
 
+    def by_patient(self, column: str) -> dict[str, float]:
+        """The mean of a column over each patient's volumes that have a value; NaN where none has."""
+        values: dict[str, list[float]] = {}
+        for row in self.rows:
+            values.setdefault(row["patient"], []).append(row[column])
+        return {patient: _spread(np.array(own, dtype=np.float64))["mean"] for patient, own in values.items()}
+
+    def over_patients(self) -> dict[str, dict[str, float]]:
+        """Means over patients with their 95 % intervals; the interval of too few patients is NaN."""
+        found = {}
+        for column in self.columns:
+            if re.split(r"[.\[]", column, maxsplit=1)[0] in WITH_INTERVALS:
+                values = list(self.by_patient(column).values())
+                mean, low, high = patient_mean(values)
+                patients = int(np.isfinite(values).sum())
+                found[column] = {"mean": mean, "low": low, "high": high, "patients": patients}
+        return found
+
     def summary(self) -> dict[str, Any]:
         """Everything but the rows, as plain data."""
         names = list(self.protocol.class_names)
@@ -153,6 +182,7 @@ class Evaluation:
             "settings": asdict(self.protocol),
             "volumes": len(self.rows),
             "patients": len({row["patient"] for row in self.rows}),
+            "over_patients": self.over_patients(),
             "per_volume": self.per_volume(),
             "pooled": {mask: result.to_dict(names) for mask, result in self.pooled().items()},
             **guarantees,

@@ -11,12 +11,15 @@ from torch import Tensor
 
 from crac.calibration.volume import calibrate_volume
 from crac.data import Store
+from crac.data.upright import Upright
 from crac.errors import InputError, one_of
 from crac.evaluation.case import Case
 from crac.evaluation.engine import evaluate
 from crac.evaluation.measure import Evaluation
 from crac.evaluation.protocol import Protocol
 from crac.evaluation.realised import realise
+from crac.evaluation.views import Look, look_at
+from crac.files import sha256
 from crac.guarantees import Guarantees
 from crac.models.model import Model
 from crac.models.run import Run
@@ -94,6 +97,15 @@ class RunCases:
         axis = self.store.manifest.recipe.slice_axis_of(about.geometry)
         return Case(name, about.patient, restored, labels, about.spacing, slice_axis=axis)
 
+    def look(self, name: str) -> Look:
+        """Return the first channel of a case's image, and which way up it is shown."""
+        image, recipe = np.array(self.store.image(name)[0], dtype=np.float32), self.store.manifest.recipe
+        if self.grid == "prepared":
+            return Look(image, Upright.prepared(recipe))
+        geometry = self.store.cases[name].geometry
+        # As the probability of a foreground class it comes back with zeros outside the crop.
+        return Look(recipe.invert(np.stack([1 - image, image]), geometry)[1], Upright.native(recipe, geometry))
+
 
 def evaluate_run(
     run: str | Path,
@@ -106,6 +118,7 @@ def evaluate_run(
     jobs: int = 1,
     ray: str | None = None,
     track: Track = silent,
+    look: bool = False,
     **changes: Any,
 ) -> Evaluation:
     """Measure a model on the volumes of its run's split.
@@ -120,6 +133,7 @@ def evaluate_run(
         jobs: Processes, see :func:`crac.evaluation.evaluate`.
         ray: Ray cluster, likewise.
         track: Shows progress.
+        look: Keep slices of the worst and of a middle case.
         **changes: Settings that differ from the protocol's, see :class:`~crac.evaluation.Protocol`. Regions are those
             of slices if the network is 2-D.
     """
@@ -131,4 +145,27 @@ def evaluate_run(
     if guarantees is not None:
         native = RunCases.of(run, model, split, data, "native")
         evaluation.realised = realise(guarantees, native, jobs=jobs, track=track)
+    evaluation.views = look_at(cases, evaluation) if look else []
     return evaluation
+
+
+def about_run(run: str | Path, model: Model, split: str = "test", checkpoint: str = "best") -> dict[str, Any]:
+    """What a result says about the model it measured: where from, which weights and patients, how calibrated.
+
+    The arguments are those of :func:`evaluate_run`, and which checkpoint of the run the model is.
+    """
+    card, folder = model.card, Run(run)
+    about: dict[str, Any] = {
+        "source": {"run": str(run), "split": split, "checkpoint": checkpoint},
+        "model": {
+            "network": f"{card.backbone}, {card.dims}-D, width {card.width}",
+            "preparation": card.recipe.name,
+            "weights_sha256": sha256(folder.path / f"{checkpoint}.safetensors"),
+            "split_sha256": sha256(folder.path / "split.json"),
+        },
+    }
+    if (calibrator := model.calibrator) is not None:
+        about["source"]["calibration"] = calibrator.name
+        if gain := calibrator.fitted.get("gain"):
+            about["calibration"] = {"method": calibrator.name, "gain": gain}
+    return about

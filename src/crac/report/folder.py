@@ -2,27 +2,21 @@
 
 import csv
 import io
+import platform
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from crac._version import __version__
 from crac.errors import InputError
 from crac.evaluation import Evaluation
-from crac.files import read_json, replacing, write_json, write_text, writing
-from crac.metrics.results import CalibrationResult
-from crac.palette import pyplot
-from crac.report import plots
+from crac.evaluation.views import CASES, save_views
+from crac.files import read_json, write_json, write_text, writing
+from crac.report.page import write_page
+from crac.report.result import PROMISED, ROWS, SUMMARY, Result
 
-SUMMARY = "summary.json"
-PLOTS: dict[str, Callable[[CalibrationResult, Sequence[str]], Any]] = {
-    "reliability": lambda result, _: plots.reliability(result),
-    "reliability_classes": plots.reliability_by_class,
-    "reliability_regions": lambda result, _: plots.reliability_by_region(result),
-    "gap": plots.gaps,
-}
-"""Name of a picture -> how it is drawn from a mask's result and the names of the classes."""
+PAGE = "report.html"
 BEFORE_0_2 = re.compile(r"per_volume\.csv|(reliability|reliability_classes|reliability_regions|gap)\.\w+\.png")
 """What 0.1.0 wrote beside a summary that did not yet list the files."""
 
@@ -54,8 +48,10 @@ def check_folder(folder: Path) -> set[str]:
     return own
 
 
-def write_report(evaluation: Evaluation, folder: Path, source: dict[str, str] | None = None) -> list[Path]:
-    """Write ``per_volume.csv``, ``summary.json`` and the plots, in the place of what an earlier evaluation left.
+def write_report(
+    evaluation: Evaluation, folder: Path, source: dict[str, str] | None = None, *, anonymous: bool = False, **about: Any
+) -> list[Path]:
+    """Write the rows, the summary, slices of cases and the page, in the place of what an earlier evaluation left.
 
     Where the model's guarantees were measured, ``guarantees.csv`` has a row for each volume and class.
 
@@ -63,32 +59,36 @@ def write_report(evaluation: Evaluation, folder: Path, source: dict[str, str] | 
         evaluation: What was measured.
         folder: Where to; made if it does not exist.
         source: What was measured on, repeated in the summary.
+        anonymous: Write no slices, and leave names and paths out of the page.
+        **about: More about what was measured, for the summary: ``model``, ``calibration``.
 
     Returns:
-        The files written.
+        The files written: ``per_volume.csv``, ``summary.json``, ``cases.npz`` if cases were looked at, and
+        ``report.html`` if there are voxels to measure calibration on.
     """
     before = check_folder(folder)
-    tables = {"per_volume.csv": evaluation.rows}
+    tables = {ROWS: evaluation.rows}
     if evaluation.realised is not None:
-        tables["guarantees.csv"] = evaluation.realised.rows
-    drawn = {mask: result for mask, result in evaluation.pooled().items() if result.count}
-    files = [*tables, SUMMARY, *(f"{plot}.{mask}.png" for mask in drawn for plot in PLOTS)]
-    about = {"crac": __version__} | ({"source": source} if source else {})
+        tables[PROMISED] = evaluation.realised.rows
+    about |= {"source": source} if source else {}
+    about["versions"] = {"python": platform.python_version(), "torch": version("torch"), "numpy": version("numpy")}
+    result = Result.of(evaluation, folder.resolve().name, **about)
+    views = [] if anonymous else evaluation.views
+    files = [*tables, SUMMARY, *([CASES] if views else []), *([PAGE] if result.masks else [])]
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         # Until all is written the summary says so, and which files are ours.
-        write_json(folder / SUMMARY, about | {"unfinished": True, "files": sorted(before.union(files))})
+        unfinished = {"crac": result.summary["crac"], "unfinished": True, "files": sorted(before.union(files))}
+        write_json(folder / SUMMARY, unfinished)
         for name in before - {SUMMARY}:
             (folder / name).unlink(missing_ok=True)
     for name, rows in tables.items():
         write_text(folder / name, _csv(rows))
-    for mask, result in drawn.items():
-        for plot, draw in PLOTS.items():
-            figure = draw(result, list(evaluation.protocol.class_names))
-            with replacing(folder / f"{plot}.{mask}.png") as partial:
-                figure.savefig(partial, dpi=100)
-            pyplot().close(figure)
-    write_json(folder / SUMMARY, about | {"files": files} | evaluation.summary())
+    if views:
+        save_views(views, folder / CASES)
+    if result.masks:
+        write_page(folder / PAGE, [result], anonymous=anonymous)
+    write_json(folder / SUMMARY, {"files": files, **result.summary})
     return [folder / name for name in files]
 
 

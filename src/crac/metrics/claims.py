@@ -1,0 +1,49 @@
+"""What may be claimed from a number of patients.
+
+Percentile intervals of few patients are too narrow, and even where all of five patients point the same way, chance does
+so in one of sixteen cases. With six that is less than one in twenty, so nothing is claimed below six.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from crac.metrics.ranks import Interval, paired_bootstrap
+
+LEAST_PATIENTS = 6
+"""Patients below whom no interval, and no better or worse, is printed anywhere."""
+
+
+def too_few(patients: int) -> str:
+    """Say why nothing is claimed, in one sentence without its full stop."""
+    number = "1 patient is" if patients == 1 else f"{patients} patients are"
+    return f"{number} too few for an interval or a comparison (at least {LEAST_PATIENTS} are needed)"
+
+
+def patient_difference(first: ArrayLike, second: ArrayLike) -> Interval:
+    """Return how much two models differ on the same patients, with a 95 % interval over them.
+
+    Args:
+        first: ``(patients,)`` values of one model; patients where either is NaN are left out.
+        second: ``(patients,)`` values of the other.
+
+    Returns:
+        The mean difference; with fewer than :data:`LEAST_PATIENTS` the ends of its interval are NaN, and without any
+        patient everything is.
+    """
+    differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    differences = differences[~np.isnan(differences)]
+    if differences.size == 0:
+        return Interval(np.nan, np.nan, np.nan)
+    if differences.size < LEAST_PATIENTS:
+        return Interval(float(differences.mean()), np.nan, np.nan)
+    return paired_bootstrap(differences, np.zeros_like(differences))
+
+
+def patient_mean(values: ArrayLike) -> Interval:
+    """Return the mean over patients with its interval, as :func:`patient_difference` has it."""
+    return patient_difference(values, np.zeros_like(np.asarray(values, dtype=np.float64)))
+
+
+def side_of_zero(interval: Interval) -> int:
+    """Return 1 if all of an interval lies above 0, -1 if below; 0 if it holds 0 or there is no interval."""
+    return int(interval.low > 0) - int(interval.high < 0)

@@ -1,0 +1,181 @@
+"""What guarantees promised and what came of it, as parts of a page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from crac.metrics.claims import LEAST_PATIENTS
+from crac.report.charts import tag
+from crac.report.result import Result
+
+PROMISES = {
+    "possible": ("the voxels that cannot be excluded miss, on average, at most", False),
+    "certain": ("of the voxels of the core, on average at most this share is wrong:", False),
+    "margin": ("the contour grown by its margin holds all of it in at least", True),
+    "core": ("the contour shrunk by its margin lies within it in at least", True),
+    "volume": ("the interval holds the true volume in at least", True),
+}
+"""Name of a promise -> what it says, and whether it is one about the share of patients."""
+
+SIDE, LEFT, TOP, FOOT = 220, 48, 8, 34
+
+
+def promises(result: Result) -> dict[str, Any] | None:
+    """Everything the page says about a result's guarantees; None where there are none."""
+    about = result.summary.get("guarantees")
+    if not about:
+        return None
+    alpha, referral = float(about["alpha"]), about["referral"]
+    return {
+        "label": result.label,
+        "level": f"{100 * (1 - alpha):g} %",
+        "fitted": int(about["calibration_patients"]),
+        "patients": int(about["patients"]),
+        "rows": [row for name, own in about["by_class"].items() for row in _rows(name, own, alpha)],
+        "volumes": list(_volumes(result)),
+        "risk": _risk_coverage(referral),
+        "risk_words": _risk_words(referral),
+    }
+
+
+def _rows(name: str, own: Mapping[str, Any], alpha: float) -> Iterator[dict[str, str]]:
+    for key, (words, coverage) in PROMISES.items():
+        one = own[key]
+        if one["reason"] is not None:
+            yield {"name": name, "promise": f"nothing is promised: {one['reason']}", "realised": "-", "verdict": ""}
+            continue
+        level, patients = 1 - alpha if coverage else alpha, int(one["patients"])
+        end = f"{100 * level:g} % of patients" if coverage else f"{100 * level:g} %"
+        yield {
+            "name": name,
+            "promise": f"{words} {end}{_size(key, one)}",
+            "realised": _share(one["realised"], one["interval"] if patients >= LEAST_PATIENTS else [None, None]),
+            "verdict": _kept(one["interval"], level, coverage, patients),
+        }
+
+
+def _size(key: str, one: Mapping[str, Any]) -> str:
+    """How much was given for the promise: millimetres, or millilitres beside the true volume."""
+    if key in ("margin", "core") and one["millimetres"] is not None:
+        return f" ({one['millimetres']:.1f} mm)"
+    if key == "volume" and one["width_ml"] is not None:
+        return f" (on average {one['width_ml']:.1f} ml wide)"
+    if one.get("size_ml") is not None:
+        return f" (on average {one['size_ml']:.1f} ml)"
+    return ""
+
+
+def _share(value: float | None, interval: Sequence[float | None]) -> str:
+    if value is None:
+        return "-"
+    low, high = interval
+    span = "" if low is None or high is None else f" [{100 * low:.1f}, {100 * high:.1f}]"
+    return f"{100 * value:.1f} %{span}"
+
+
+def _kept(interval: Sequence[float | None], level: float, coverage: bool, patients: int) -> str:
+    """Whether an interval of what was realised speaks against a promise."""
+    low, high = interval
+    if patients < LEAST_PATIENTS or low is None or high is None:
+        return "too few patients to judge"
+    broken = high < level if coverage else low > level
+    return "not kept" if broken else "in line with the promise"
+
+
+def _volumes(result: Result) -> Iterator[dict[str, Any]]:
+    for name in result.classes[1:]:
+        rows = [row for row in result.promised if row["class"] == name]
+        if rows:
+            held = sum(row["interval_misses"] == 0 for row in rows)
+            about = f"{name}: estimated volumes and their intervals against the true ones, in ml."
+            yield {
+                "name": name,
+                "words": f"{held} of {len(rows)} intervals hold the true volume.",
+                "drawn": _scatter(rows, about),
+            }
+
+
+def _scatter(rows: Sequence[Mapping[str, Any]], about: str) -> Markup:
+    ends = [row[key] for row in rows for key in ("true_ml", "estimate_ml", "high_ml")]
+    most = max([value for value in ends if math.isfinite(value)], default=0) or 1.0
+
+    def x(value: float) -> float:
+        return LEFT + SIDE * value / most
+
+    def y(value: float) -> float:
+        return TOP + SIDE * (1 - min(value, most) / most)
+
+    parts = [*_plane(f"{most:.3g}", "true volume (ml)", "estimate (ml)")]
+    parts.append(tag("path", d=f"M{LEFT} {TOP + SIDE}L{LEFT + SIDE} {TOP}", class_="ideal"))
+    for row in rows:
+        true, estimate, low, high = (float(row[key]) for key in ("true_ml", "estimate_ml", "low_ml", "high_ml"))
+        if any(map(math.isnan, (true, estimate))):
+            continue
+        text = f"{row['volume']}: {estimate:.2f} ml [{low:.2f}, {high:.2f}], true {true:.2f} ml"
+        colour = "c1" if row["interval_misses"] == 1 else "c0"
+        if not math.isnan(low):
+            parts.append(tag("path", d=f"M{x(true):.1f} {y(low):.1f}V{y(high):.1f}", class_=f"line {colour}"))
+        parts.append(tag("circle", tag("title", text), cx=x(true), cy=y(estimate), r=3.5, class_=f"dot solid {colour}"))
+    return tag(
+        "svg",
+        *parts,
+        viewBox=f"0 0 {LEFT + SIDE + 10} {TOP + SIDE + FOOT}",
+        role="img",
+        aria_label=about,
+        class_="reliability",
+    )
+
+
+def _svg(parts: Sequence[Markup], about: str) -> Markup:
+    size = f"0 0 {LEFT + SIDE + 10} {TOP + SIDE + FOOT}"
+    return tag("svg", *parts, viewBox=size, role="img", aria_label=about, class_="reliability")
+
+
+def _plane(most: str, horizontal: str, vertical: str) -> Iterator[Markup]:
+    bottom = TOP + SIDE
+    yield tag("rect", x=LEFT, y=TOP, width=SIDE, height=SIDE, class_="plane")
+    yield tag("text", "0", x=LEFT - 5, y=bottom + 4, text_anchor="end")
+    yield tag("text", most, x=LEFT - 5, y=TOP + 8, text_anchor="end")
+    yield tag("text", "0", x=LEFT, y=bottom + 14)
+    yield tag("text", most, x=LEFT + SIDE, y=bottom + 14, text_anchor="end")
+    yield tag("text", horizontal, x=LEFT + SIDE / 2, y=bottom + 28, text_anchor="middle", class_="axis")
+    turned = f"rotate(-90 10 {TOP + SIDE / 2:g})"
+    yield tag("text", vertical, x=10, y=TOP + SIDE / 2, text_anchor="middle", transform=turned, class_="axis")
+
+
+def _risk_coverage(referral: Mapping[str, Any]) -> Markup:
+    coverage, risk = referral["coverage"], referral["risk"]
+    most = max([value for value in risk if value is not None], default=0) or 1.0
+    points = [
+        (LEFT + SIDE * share, TOP + SIDE * (1 - value / most), share, value)
+        for share, value in zip(coverage, risk, strict=True)
+        if value is not None
+    ]
+    parts = [*_plane(f"{most:.2g}", "share of cases kept", "1 - Dice of those kept")]
+    parts.append(tag("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y, *_ in points), class_="line c0"))
+    for x, y, share, value in points:
+        words = tag("title", f"{share:.0%} kept: 1 - Dice {value:.3f}")
+        parts.append(tag("circle", words, cx=x, cy=y, r=2.5, class_="dot solid c0"))
+    about = f"Risk against coverage. {_risk_words(referral)}"
+    return tag(
+        "svg",
+        *parts,
+        viewBox=f"0 0 {LEFT + SIDE + 10} {TOP + SIDE + FOOT}",
+        role="img",
+        aria_label=about,
+        class_="reliability",
+    )
+
+
+def _risk_words(referral: Mapping[str, Any]) -> str:
+    areas = ", ".join(
+        f"{referral[key]:.3f} {words}"
+        for key, words in (("area", "by the model's own doubt"), ("area_best", "at best"), ("area_chance", "by chance"))
+        if referral[key] is not None
+    )
+    flagged = f"{100 * referral['flagged']:.0f} % of cases are flagged" if referral["flagged"] is not None else ""
+    return f"Area under the curve: {areas}; {flagged}." if flagged else f"Area under the curve: {areas}."

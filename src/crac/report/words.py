@@ -1,0 +1,112 @@
+"""What the page says in words: verdicts that follow from intervals, and explanations one click away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crac.metrics.claims import side_of_zero, too_few
+from crac.metrics.ranks import Interval
+from crac.report.measure import Difference
+from crac.report.result import Result
+
+MASKS = {
+    "label_foreground": "voxels whose label is not background",
+    "predicted_foreground": "voxels predicted as anything but background",
+    "union_foreground": "voxels labelled or predicted as anything but background",
+    "band": "voxels near labelled or predicted foreground",
+    "all": "every voxel",
+}
+
+REGIONS = {"inner": "inside structures", "outer": "on boundaries"}
+
+LIMITS = (
+    "It was measured on these patients only. Another scanner, hospital or population can give other numbers: measure "
+    "again before use there.",
+    "Calibration is a statement about many voxels together. It does not say how sure one may be about a single voxel "
+    "or a single patient.",
+    "Labels count as the truth. Where annotators disagree, on boundaries above all, part of every error is theirs.",
+    "This page supports research and quality control. It is no approval for use on patients.",
+)
+
+
+def verdict(results: Sequence[Result], mask: str, differences: Sequence[Sequence[Difference]]) -> list[str]:
+    """Say what was found in two sentences.
+
+    Args:
+        results: What the page shows.
+        mask: Voxels that calibration is judged on.
+        differences: For each result but the first, its calibration error and its Dice minus those of the first.
+    """
+    return _compared(results, differences) if len(results) > 1 else _alone(results[0], mask)
+
+
+def _alone(result: Result, mask: str) -> list[str]:
+    gap = Interval(*result.over_patients(f"gap[{mask}]"))
+    dice = Interval(*result.over_patients("dsc"))
+    overlap = f"its segmentations overlap with the labels by a Dice of {dice.estimate:.3f}"
+    if gap.low != gap.low:
+        return [
+            f"{too_few(result.patients)}: this page describes these patients and claims nothing beyond them.",
+            f"On them, confidence minus accuracy is {points(gap.estimate)}, and {overlap}.",
+        ]
+    span = f"(95 % interval {points(gap.low, '')} to {points(gap.high)})"
+    side = side_of_zero(gap)
+    if side:
+        word, than = ("overconfident", "above") if side > 0 else ("underconfident", "below")
+        size = points(abs(gap.estimate)).removeprefix("+")
+        first = f"This model is {word}: its confidence lies {size} {than} its accuracy {span}."
+    else:
+        shown = points(gap.estimate)
+        first = f"Over all voxels no over- or underconfidence is shown: confidence minus accuracy is {shown} {span}."
+    found = []
+    for region, where in REGIONS.items():
+        own = Interval(*result.over_patients(f"gap.{region}[{mask}]"))
+        if own.low == own.low:
+            shown = {1: "it is overconfident", -1: "it is underconfident", 0: "neither is shown"}[side_of_zero(own)]
+            found.append(f"{where} {shown} ({points(own.estimate)})")
+    second = "; ".join([", ".join(found), overlap] if found else [overlap])
+    return [first, f"{second[0].upper()}{second[1:]}."]
+
+
+def _compared(results: Sequence[Result], differences: Sequence[Sequence[Difference]]) -> list[str]:
+    first, sentences = results[0], []
+    for number, name in enumerate(("calibration error (ECE)", "Dice")):
+        found = []
+        for result, own in zip(results[1:], differences, strict=True):
+            one = own[number]
+            means = [one.measure.shown(each.over_patients(one.measure.key)[0]) for each in (result, first)]
+            against = f"{means[0]} for {result.label} against {means[1]} for {first.label}"
+            found.append(f"{against} (difference {one.interval}): {one.words}")
+        sentences.append(f"The {name} is {'; '.join(found)}.")
+    return sentences
+
+
+def points(value: float, unit: str = " percentage points") -> str:
+    """Return a share as signed percentage points."""
+    shown = f"{100 * value:+.1f}"
+    return f"{'0.0' if float(shown) == 0 else shown}{unit}"
+
+
+def shift(one: Difference) -> str:
+    """Say which way a gap moved, where neither way is better."""
+    side = side_of_zero(Interval(one.estimate, one.low, one.high))
+    return {1: "higher", -1: "lower", 0: "no significant difference"}[side]
+
+
+def calibrated(label: str, method: str) -> str:
+    """Say what the table of a calibrator shows."""
+    return (
+        f"{label} was calibrated by the method {method}. The table is its worth on patients left out of the fit: each "
+        "was measured with a calibrator fitted on the others."
+    )
+
+
+LABEL_MASK = (
+    "On voxels labelled foreground a prediction of background is always wrong, so its gap there is all its confidence."
+)
+
+NUMBERS = (
+    ("Calibration error (ECE)", "how far confidence is from accuracy; 0 is calibrated"),
+    ("Confidence minus accuracy", "above 0 the model claims more than it keeps"),
+    ("Dice", "overlap with the labels; 1 is perfect"),
+)

@@ -1,0 +1,57 @@
+"""Verdicts claim what intervals show and nothing else."""
+
+import pytest
+
+from crac.report.result import Result
+from crac.report.words import points, verdict
+
+
+def result(patients, gap, inner=(0.0, -0.1, 0.1), outer=(0.0, -0.1, 0.1)):
+    columns = {"dsc": (0.9, 0.8, 0.95), "gap[all]": gap, "gap.inner[all]": inner, "gap.outer[all]": outer}
+    few = patients < 6
+    over = {
+        name: {"mean": mean, "low": None if few else low, "high": None if few else high}
+        for name, (mean, low, high) in columns.items()
+    }
+    return Result("x", {"patients": patients, "over_patients": over}, [])
+
+
+@pytest.mark.parametrize(
+    ("gap", "words"),
+    [
+        (
+            (0.05, 0.02, 0.08),
+            "This model is overconfident: its confidence lies 5.0 percentage points above its",
+        ),
+        ((-0.05, -0.08, -0.02), "This model is underconfident: its confidence lies 5.0 percentage points below"),
+        ((0.05, -0.01, 0.1), "no over- or underconfidence is shown: confidence minus accuracy is +5.0 percentage"),
+    ],
+)
+def test_overconfident_needs_an_interval_that_leaves_out_0(gap, words):
+    first, second = verdict([result(6, gap)], "all", [])
+    assert words in first
+    assert "(95 % interval" in first
+    assert second.startswith("Inside structures neither is shown (0.0 percentage points), on boundaries neither")
+    assert second.endswith("overlap with the labels by a Dice of 0.900.")
+
+
+def test_regions_are_judged_by_their_own_intervals():
+    _, second = verdict([result(6, (0.05, 0.02, 0.08), (-0.01, -0.02, -0.005), (0.1, 0.08, 0.12))], "all", [])
+    assert second.startswith(
+        "Inside structures it is underconfident (-1.0 percentage points), on boundaries it is overconfident (+10.0"
+    )
+
+
+@pytest.mark.parametrize("patients", [1, 2, 5])
+def test_of_few_patients_nothing_is_claimed(patients):
+    text = " ".join(verdict([result(patients, (0.05, 0.02, 0.08), outer=(0.1, 0.08, 0.12))], "all", []))
+    assert "too few" in text
+    assert "claims nothing beyond them" in text
+    assert "confident" not in text.replace("confidence", "")
+    assert "interval (" not in text
+
+
+def test_points_have_a_sign_unless_they_are_0():
+    assert [points(value) for value in (0.0512, -0.0512, 0.0004, -0.0004)] == [
+        *("+5.1 percentage points", "-5.1 percentage points", "0.0 percentage points", "0.0 percentage points"),
+    ]
