@@ -107,7 +107,7 @@ class Column:
         text = self.measure.shown(value)
         if not math.isnan(sd):
             text += f" {style[2]} {self.measure.shown(sd, signed=False)}"
-        if self.bounds is not None and row in self.bounds.index:
+        if self.bounds is not None and row in self.bounds.dropna().index:
             low, high = (self.measure.shown(float(self.bounds[end][row])) for end in ("low", "high"))
             text += f" [{low}, {high}]"
         order = [] if self.measure.higher is None else sorted(set(self.printed), reverse=self.measure.higher)
@@ -287,7 +287,7 @@ def fair_table(group: Group) -> Table:
     columns = []
     for measure in group.fair:
         found = {method: one for method in group.methods if (one := group.interval(method, measure)) is not None}
-        frame = pandas.DataFrame({m: one[1:] for m, one in found.items()}, index=["mean", "low", "high"]).T
+        frame = pandas.DataFrame({m: one[1:4] for m, one in found.items()}, index=["mean", "low", "high"]).T
         columns.append(Column(measure, frame["mean"], bounds=frame))
     where = {
         "band": "within 5 voxels of labelled or predicted foreground",
@@ -295,7 +295,11 @@ def fair_table(group: Group) -> Table:
     }
     caption = (
         f"{group.title}, no voxel left out for its probability ({group.fair_mask}: {where[group.fair_mask]}): mean "
-        "over patients, with the 95 % interval of a bootstrap over them"
+        "over patients"
+    )
+    number = group.volumes["patient"].nunique()
+    caption += (
+        f"; {too_few(number)}" if number < LEAST_PATIENTS else ", with the 95 % interval of a bootstrap over them"
     )
     rows = {method: group.labels[method] for method in group.methods}
     return Table(f"fair-{group.name}", caption, rows, columns)
