@@ -1,6 +1,8 @@
 """Draws the pictures of these pages that explain rather than report: ``python docs/figures.py``."""
 
+import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -8,7 +10,9 @@ import numpy as np
 import torch
 from matplotlib.colors import ListedColormap
 from PIL import Image
+from torch.utils.data import DataLoader
 
+import crac
 from crac.data import phantom, prepare
 from crac.data.contact_sheet import contact_sheet
 from crac.functional import neighbourhood_proportions, phr, region_map
@@ -60,6 +64,36 @@ def penalties() -> None:
     figure.savefig(HERE / "penalty.png", dpi=100)
 
 
+def dice() -> None:
+    """Train the network of the examples with and without Dice, and draw its reliability on boundaries."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    import phantoms
+
+    train, test = phantoms.hearts(4, seed=0), phantoms.hearts(6, seed=2)
+    figure, axis = plt.subplots(figsize=(5.2, 4), layout="constrained")
+    axis.plot([0.3, 1], [0.3, 1], color="#999999", linestyle=":", label="calibrated")
+    for weight, name, colour in ((0.0, "cross-entropy", "#0072B2"), (1.0, "cross-entropy and Dice", "#D55E00")):
+        torch.manual_seed(0)
+        network, loss = phantoms.network(), crac.build_loss("ce", num_classes=4, dice_weight=weight)
+        optimiser = torch.optim.Adam(network.parameters(), lr=1e-2)
+        for _ in range(30):
+            for images, labels in DataLoader(train, batch_size=10, shuffle=True):
+                optimiser.zero_grad()
+                loss(network(images), labels).backward()
+                optimiser.step()
+        network.eval()
+        meter = crac.CalibrationMeter(num_classes=4, mask="union_foreground")
+        with torch.no_grad():
+            meter.update(logits=network(test.tensors[0]), labels=test.tensors[1])
+        part = meter.compute().by_region["outer"]
+        shown = part.bins.counts > 20
+        label = f"{name}: gap {part.gap:+.2f}"
+        axis.plot(part.bins.confidence[shown], part.bins.accuracy[shown], "o-", color=colour, label=label)
+    axis.set(xlabel="confidence", ylabel="accuracy", title="boundary pixels of patients it was not trained on")
+    axis.legend(frameon=False)
+    figure.savefig(HERE / "dice.png", dpi=90)
+
+
 def contact_sheet_of_phantoms() -> None:
     with tempfile.TemporaryDirectory() as folder:
         raw = phantom.cardiac(Path(folder) / "raw", patients=5, size=128, slices=6)
@@ -70,7 +104,31 @@ def contact_sheet_of_phantoms() -> None:
     sheet.save(HERE / "contact_sheet.png", optimize=True)
 
 
+def badges() -> None:
+    """Draw what pyproject.toml says as small pictures for the README, which shows nothing from elsewhere."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    versions = [text.rpartition(" ")[2] for text in project["project"]["classifiers"] if ":: Python :: 3." in text]
+    torch_version = next(text for text in project["project"]["dependencies"] if text.startswith("torch"))
+    shown = {
+        "python": ("Python", " | ".join(versions)),
+        "torch": ("torch", torch_version.removeprefix("torch>=") + " or newer"),
+        "types": ("mypy", "strict" if project["tool"]["mypy"]["strict"] else "on"),
+        "licence": ("licence", project["project"]["license"]),
+    }
+    for name, (left, right) in shown.items():
+        split, width = 7 * len(left) + 12, 7 * (len(left) + len(right)) + 24
+        text = f"""<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img">
+<title>{left}: {right}</title>
+<rect width="{width}" height="20" rx="3" fill="#0072B2"/><rect width="{split}" height="20" rx="3" fill="#444"/>
+<g fill="#fff" text-anchor="middle" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">
+<text x="{split / 2}" y="14">{left}</text><text x="{(split + width) / 2}" y="14">{right}</text></g></svg>
+"""
+        (HERE / f"badge_{name}.svg").write_text(text, encoding="utf-8")
+
+
 if __name__ == "__main__":
+    badges()
     regions()
     penalties()
+    dice()
     contact_sheet_of_phantoms()

@@ -1,9 +1,10 @@
 """Writes a small set of label maps and overconfident probabilities to try ``crac evaluate`` on.
 
 ``python examples/audit_data.py example`` writes ``example/labels`` and ``example/probabilities``; docs/audit.md goes on
-from there.
+from there. With ``nnunet`` behind it the probabilities are files such as nnU-Net v2 writes.
 """
 
+import pickle
 import sys
 from pathlib import Path
 
@@ -31,15 +32,26 @@ def probabilities(truth: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return (powers / powers.sum(-1, keepdims=True)).astype(np.float32)
 
 
-def main(folder: Path, number: int = 12) -> None:
+def write_nnunet(path: Path, array: np.ndarray) -> None:
+    """What ``nnUNetv2_predict --save_probabilities`` leaves of a case: the axes reversed, the classes first."""
+    np.savez_compressed(f"{path}.npz", probabilities=array.transpose())
+    geometry = {"spacing": SPACING, "origin": (0.0, 0.0, 0.0), "direction": (-1.0, 0, 0, 0, -1.0, 0, 0, 0, 1.0)}
+    path.with_name(f"{path.name}.pkl").write_bytes(pickle.dumps({"sitk_stuff": geometry, "spacing": SPACING[::-1]}))
+
+
+def main(folder: Path, kind: str = "nifti", number: int = 12) -> None:
     rng = np.random.default_rng(0)
     for name in ("labels", "probabilities"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for case in range(number):
         truth = labels(rng)
         for name, array in (("labels", truth), ("probabilities", probabilities(truth, rng))):
-            nib.Nifti1Image(array, np.diag([*SPACING, 1])).to_filename(folder / name / f"case_{case:02}.nii.gz")
+            path = folder / name / f"case_{case:02}"
+            if name == "probabilities" and kind == "nnunet":
+                write_nnunet(path, array)
+            else:
+                nib.Nifti1Image(array, np.diag([*SPACING, 1])).to_filename(f"{path}.nii.gz")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "example"))
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "example"), *sys.argv[2:3])

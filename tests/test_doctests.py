@@ -3,10 +3,10 @@
 import doctest
 import importlib
 import pkgutil
-import re
 
 import pytest
 import torch
+from tests.docs.blocks import python_of
 
 import crac
 from common import ROOT
@@ -28,7 +28,7 @@ def test_docstring_examples(name):
 
 def test_readme_training_loop():
     """The README's Python runs as printed, given a network and data, and the multipliers have moved."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    blocks = python_of("README.md")
     assert blocks
     network = torch.nn.Conv2d(1, 4, 3, padding=1)
     data = [(torch.randn(2, 1, 16, 16), torch.randint(4, (2, 16, 16))) for _ in range(2)]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.docs.blocks import python_of
 
 import crac
 from common import ROOT
@@ -13,7 +14,7 @@ from common import ROOT
 def test_python_of_the_page_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "calibrate.md").read_text(), flags=re.DOTALL)
+    blocks = python_of("docs/calibrate.md")
     assert len(blocks) == 4
     monkeypatch.chdir(tmp_path)
     network = torch.nn.Conv2d(1, 4, 3, padding=1)

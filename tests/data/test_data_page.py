@@ -1,19 +1,18 @@
 """The page about data: its Python runs as printed."""
 
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.docs.blocks import python_of
 
-from common import ROOT
 from crac.data import Store
 
 
 def test_python_of_the_page_runs(
     cardiac_raw: Path, cardiac_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blocks = re.findall(r"```py\n(.*?)```", (ROOT / "docs" / "data.md").read_text(), flags=re.DOTALL)
+    blocks = python_of("docs/data.md")
     assert len(blocks) == 5
     monkeypatch.chdir(tmp_path)
     (tmp_path / "acdc-store").symlink_to(cardiac_store.path)

@@ -1,10 +1,14 @@
 """The built site: complete, without anything from elsewhere, without marks that were meant to be read as Markdown."""
 
+import importlib.util
 import re
 import zlib
 from pathlib import Path
 
+import pytest
+
 import crac
+from common import ROOT
 
 
 def inventory(site: Path) -> set[str]:
@@ -39,3 +43,15 @@ def test_markdown_is_rendered(site: Path) -> None:
     for page in site.rglob("*.html"):
         text = prose(page.read_text(encoding="utf-8"))
         assert not re.findall(r"```|:(?:class|func|data|meth):|\*\*\w|<p>[-|] ", text), page
+
+
+def test_badges_say_what_the_package_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = importlib.util.spec_from_file_location("figures", ROOT / "docs" / "figures.py")
+    figures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(figures)
+    monkeypatch.setattr(figures, "HERE", tmp_path)
+    figures.badges()
+    made = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    kept = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "images").glob("badge_*.svg")}
+    assert len(made) == 4
+    assert made == kept

@@ -6,13 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.docs.blocks import python_of
 
 from common import ROOT
 
 
 def test_the_example_and_the_script_of_the_page(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (block,) = python_of("docs/audit.md")
     subprocess.run([sys.executable, str(ROOT / "examples" / "audit_data.py"), str(tmp_path / "example")], check=True)
     (tmp_path / "example" / "probabilities").rename(tmp_path / "predictions")
     (tmp_path / "example" / "labels").rename(tmp_path / "labels")

@@ -9,7 +9,6 @@ from pathlib import Path
 import nbformat
 import pytest
 import torch
-from nbclient import NotebookClient
 
 from common import ROOT
 
@@ -56,20 +55,6 @@ def test_nnunet(tmp_path: Path) -> None:
     said = run("with_nnunet.py", tmp_path, NNUNET_SITE)
     assert said.count("\n$ ") == 4
     assert said.count("lambda outer") == 2
-
-
-@pytest.mark.slow
-def test_notebook() -> None:
-    notebook = nbformat.read(EXAMPLES / "calibration.ipynb", as_version=4)
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs = []
-    NotebookClient(notebook, timeout=500, resources={"metadata": {"path": str(EXAMPLES)}}).execute()
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    assert sum("image/png" in output.get("data", {}) for output in outputs) == 4
-    text = "".join(output.get("text", "") for output in outputs)
-    ece = dict(re.findall(r"^(cross-entropy|CRaC) +Dice [\d.]+, ECE ([\d.]+)", text, flags=re.MULTILINE))
-    assert float(ece["CRaC"]) < float(ece["cross-entropy"])
 
 
 def test_notebook_is_committed_with_its_pictures() -> None:

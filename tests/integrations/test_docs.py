@@ -1,23 +1,16 @@
 """The pages about other tools, and the recipe for a loss: their Python runs as printed, their bundle loads."""
 
 import json
-import re
-import textwrap
 
 import lightning.pytorch as pl
 import pytest
 import torch
 from monai.bundle import ConfigParser
+from tests.docs.blocks import blocks, python_of
 from torch.utils.data import DataLoader, TensorDataset
 
 import crac
-from common import ROOT
 from crac.integrations.monai import CalibrationMetric
-
-
-def blocks(page: str, language: str) -> list[str]:
-    text = (ROOT / "docs" / page).read_text()
-    return [textwrap.dedent(block) for block in re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)]
 
 
 class Segmenter(pl.LightningModule):
@@ -54,7 +47,7 @@ def names() -> dict[str, object]:
 @pytest.mark.parametrize("page", ["pytorch.md", "lightning.md", "monai.md"])
 def test_python_of_the_page_runs(page: str, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found, space = blocks(page, "python"), names()
+    found, space = python_of(f"docs/{page}"), names()
     assert found
     for block in found:
         exec(block, space)
@@ -67,7 +60,7 @@ def test_python_of_the_page_runs(page: str, tmp_path, monkeypatch: pytest.Monkey
 
 def test_recipe_for_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     space: dict[str, object] = {}
-    (recipe,) = blocks("../CONTRIBUTING.md", "python")
+    (recipe,) = python_of("CONTRIBUTING.md")
     exec("from __future__ import annotations\n" + recipe, space)
     monkeypatch.setitem(crac.METHODS, "logitnorm", space["LogitNormLoss"])
     loss = crac.build_loss("logitnorm", 3, alpha=0.5, ignore_index=9)
@@ -83,6 +76,6 @@ def test_recipe_for_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bundle_of_the_page_loads() -> None:
-    parser = ConfigParser(json.loads(blocks("monai.md", "json")[0]))
+    parser = ConfigParser(json.loads(blocks("docs/monai.md", ["json"])[0].code))
     assert parser.get_parsed_content("multipliers").loss is parser.get_parsed_content("loss")
     assert isinstance(parser.get_parsed_content("ece"), CalibrationMetric)
