@@ -1,6 +1,7 @@
-"""The page about prediction: its Python runs as printed, its options exist."""
+"""The page about prediction: its Python runs as printed, its options exist, its figures are those measured."""
 
 import argparse
+import json
 import re
 import shutil
 from pathlib import Path
@@ -38,3 +39,12 @@ def test_every_option_is_on_the_page() -> None:
     known = {option for action in parser._actions for option in action.option_strings if option.startswith("--")}
     assert said <= known | {"--tta"}
     assert known - said <= {"--help"}
+
+
+def test_figures_are_those_measured() -> None:
+    rows = json.loads((ROOT / "speed" / "results" / "predict_cpu.json").read_text())["rows"]
+    large = max(rows, key=lambda row: row["shape"][2])
+    assert large["shape"] == [512, 512, 1000]
+    assert large["peak_gib"] < 8
+    for row in rows:
+        assert f"{row['peak_gib']:.1f} GiB" in PAGE, row
