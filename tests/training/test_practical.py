@@ -1,5 +1,6 @@
 """The practical recipe learns quickly from few volumes, and none of its parts depends on how a run is carried out."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ from tests.training.atria import atria_store
 from conftest_training import trained
 from crac.data import Store
 from crac.training import TrainConfig, resume, train
-from crac.training.interrupt import Interrupt
 from crac.training.log import Log
 
 EVERYTHING = {
@@ -31,14 +31,12 @@ def test_resume_is_bit_equal_with_every_part_on(
 ) -> None:
     config = small(**EVERYTHING | settings)
     train(config, tmp_path / "whole")
-    stopped = iter([False, True])
 
     def stop_after_two(self: Log, number: int) -> None:
-        interrupt.requested = next(stopped, False)
+        if number == 2:
+            signal.raise_signal(signal.SIGINT)
 
-    interrupt = Interrupt()
     with monkeypatch.context() as patched:
-        patched.setattr("crac.training.train.Interrupt", lambda: interrupt)
         patched.setattr(Log, "step", stop_after_two)
         assert not train(config, tmp_path / "parts").finished
     assert resume(tmp_path / "parts").finished
