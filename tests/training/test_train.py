@@ -160,7 +160,7 @@ def test_out_of_memory_says_what_to_lower(small: Any, tmp_path: Path) -> None:
         (["--resume", "x", "--width", "3"], "--resume takes its settings from the run; got also --width"),
         (["--data", "STORE", "--out", "x", "--init", "y"], "init must be a run or a checkpoint"),
         (["--data", "STORE", "--out", "x", "--method-options", "alpha"], "must be NAME=VALUE; got 'alpha'"),
-        (["--data", "STORE", "--out", "x", "--method-options", "alpha=1"], "option of .crac. must be one of"),
+        (["--data", "STORE", "--out", "x", "--method-options", "alpha=1"], "option of .ce. must be one of"),
         (["--data", "STORE", "--out", "x", "--method-options", "num_classes=9"], "must not hold 'num_classes'"),
         (["--data", "STORE", "--out", "x", "--patch-size", "3"], "patch_size must be 2 numbers"),
         (["--data", "STORE", "--out", "x", "--devices", "3"], "batch_size must be a multiple of the 3 devices"),
