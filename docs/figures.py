@@ -1,5 +1,6 @@
 """Draws the pictures of these pages that explain rather than report: ``python docs/figures.py``."""
 
+import csv
 import sys
 import tempfile
 import tomllib
@@ -16,6 +17,7 @@ import crac
 from crac.data import phantom, prepare
 from crac.data.contact_sheet import contact_sheet
 from crac.functional import neighbourhood_proportions, phr, region_map
+from crac.guarantees import Case, Guarantees
 
 HERE = Path(__file__).parent / "images"
 SIDE = 40
@@ -126,9 +128,63 @@ def badges() -> None:
         (HERE / f"badge_{name}.svg").write_text(text, encoding="utf-8")
 
 
+def made_up_patient(seed: int) -> Case:
+    """A disc, and a network that draws it a little off."""
+    rng = np.random.default_rng(seed)
+    rows, columns = np.mgrid[:64, :64] - 31.5
+    angle = np.arctan2(rows, columns)
+    true = 18 + 3 * np.sin(3 * angle + seed) - np.hypot(rows, columns)
+    seen = true + rng.normal(0, 1.2) + rng.normal(0, 1) * np.sin(2 * angle + rng.uniform(0, 6))
+    second = 1 / (1 + np.exp(-0.8 * seen))
+    return Case(np.stack([1 - second, second]), (true > 0).astype(np.int64), (1.0, 1.0), str(seed))
+
+
+def core_contour_and_margin() -> None:
+    found = Guarantees(2, 0.1).fit(made_up_patient(seed) for seed in range(40))
+    case = made_up_patient(107)
+    given = case.probabilities, case.spacing
+    figure, axes = plt.subplots(1, 2, figsize=(9.5, 4.4), layout="constrained")
+    pictures = (
+        ("thresholds: certain and possible voxels", found.certain(given[0])[1], found.possible(given[0])[1]),
+        ("margins: contour shrunk and grown", found.margin.core(*given)[1], found.margin(*given)[1]),
+    )
+    for axis, (title, inner, outer) in zip(axes, pictures, strict=True):
+        axis.imshow(inner * 1.0 + outer, cmap=ListedColormap(["#f7f7f7", "#cfe3f1", "#56B4E9"]), vmin=0, vmax=2)
+        axis.contour(case.probabilities[1] > 0.5, [0.5], colors="#0072B2", linewidths=1.6)
+        axis.contour(case.labels, [0.5], colors="#D55E00", linewidths=1.6, linestyles="--")
+        axis.set_title(title)
+        axis.set_axis_off()
+    axes[0].plot([], [], color="#0072B2", label="predicted contour")
+    axes[0].plot([], [], "--", color="#D55E00", label="true contour")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    figure.savefig(HERE / "guarantee_margin.png", dpi=80)
+
+
+def volumes_with_intervals(tables: dict[str, Path]) -> None:
+    """Draw ``guarantees.csv`` of evaluations, by title: the patients in the order of their true volume."""
+    figure, axes = plt.subplots(1, len(tables), figsize=(10, 3.6), sharey=True, layout="constrained", squeeze=False)
+    for axis, (title, path) in zip(axes[0], tables.items(), strict=True):
+        with path.open() as file:
+            rows = list(csv.DictReader(file))
+        rows = sorted((row for row in rows if row["class"] == rows[0]["class"]), key=lambda row: float(row["true_ml"]))
+        true, low, high = (np.array([float(row[f"{end}_ml"]) for row in rows]) for end in ("true", "low", "high"))
+        held = (low <= true) & (true <= high)
+        place = np.arange(len(rows))
+        for chosen, colour, label in ((held, "#56B4E9", "interval"), (~held, "#D55E00", "interval that misses")):
+            axis.vlines(place[chosen], low[chosen], high[chosen], color=colour, linewidth=2, label=label)
+        axis.plot(place, true, ".", color="black", markersize=3, label="true volume")
+        axis.set(title=f"{title}: {held.sum()} of {len(rows)} held", xlabel="test patient")
+    axes[0][0].set_ylabel(f"{rows[0]['class']}, ml")
+    axes[0][0].legend(frameon=False, fontsize=9)
+    figure.savefig(HERE / "guarantee_volumes.png", dpi=80)
+
+
 if __name__ == "__main__":
     badges()
     regions()
     penalties()
     dice()
     contact_sheet_of_phantoms()
+    core_contour_and_margin()
+    if len(sys.argv) == 3:  # guarantees.csv of an evaluation before calibration, and of one after it
+        volumes_with_intervals({"as it is": Path(sys.argv[1]), "calibrated": Path(sys.argv[2])})

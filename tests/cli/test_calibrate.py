@@ -52,6 +52,15 @@ def test_what_is_written_is_what_the_library_fits(folders: tuple[Path, Path], tm
     torch.testing.assert_close(crac.load_calibrator(tmp_path / "c.json").weights, expected.weights)
 
 
+def test_all_voxels_or_those_near_the_foreground(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    for mask in ("band", "all"):
+        more = ["--method", "temperature", "--folds", "2", "--mask", mask, "--out", str(tmp_path / f"{mask}.json")]
+        assert calibrate(folders, *more) == 0
+    near, everywhere = (crac.load_calibrator(tmp_path / f"{mask}.json") for mask in ("band", "all"))
+    assert (near.fitted["mask"], everywhere.fitted["mask"]) == ("band", "all")
+    assert everywhere.fitted["voxels"] == 6 * 20 * 18 * 8 >= near.fitted["voxels"]
+
+
 @pytest.mark.parametrize("force", [False, True])
 def test_without_a_gain_the_identity_is_written_unless_forced(force: bool, tmp_path: Path, capsys: Any) -> None:
     folders = write_folders(tmp_path, sharp=1.0)

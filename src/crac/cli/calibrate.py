@@ -60,6 +60,12 @@ def add_fitting_options(parser: argparse.ArgumentParser) -> None:
         choices=("temperature", "class", "region", "class_region", "class_region_affine", "vector"),
         help="default: %(default)s",
     )
+    parser.add_argument(
+        "--mask",
+        default="band",
+        choices=("band", "all"),
+        help="voxels to fit on: those within 5 of the foreground, or all, which volumes need (default: %(default)s)",
+    )
     parser.add_argument("--compare", action="store_true", help="judge every method and write nothing")
     parser.add_argument("--folds", type=int, default=5, metavar="N", help="groups of patients (default: %(default)s)")
     parser.add_argument("--force", action="store_true", help="write it even where no gain is shown")
@@ -113,9 +119,9 @@ def fit(args: argparse.Namespace, given: Calibratable, out: Path, use: str) -> i
 
     calibrator = None
     if args.compare:
-        gains = compare_calibrators(given, folds=args.folds, track=track)
+        gains = compare_calibrators(given, mask=args.mask, folds=args.folds, track=track)
     else:
-        found = calibrate(given, args.method, folds=args.folds, force=args.force, track=track)
+        found = calibrate(given, args.method, mask=args.mask, folds=args.folds, force=args.force, track=track)
         gains, calibrator = {args.method: found.gains}, found.calibrator
         calibrator.save(out)
     if args.json:

@@ -16,6 +16,7 @@ from crac.evaluation.protocol import Protocol, Regions
 from crac.evaluation.run import RunCases
 from crac.files import finite, sha256
 from crac.metrics.claims import LEAST_PATIENTS
+from crac.metrics.masks import Mask
 from crac.models.model import Model
 from crac.progress import Track, silent
 
@@ -106,6 +107,7 @@ def calibrate(
     given: Calibratable,
     method: str = "class_region",
     *,
+    mask: Mask = "band",
     folds: int = 5,
     force: bool = False,
     track: Track = silent,
@@ -115,15 +117,16 @@ def calibrate(
     Args:
         given: The cases, see :func:`of_run` and :func:`of_files`.
         method: One of :data:`crac.CALIBRATORS`.
+        mask: Voxels it is fitted on, see :class:`crac.CalibrationMeter`; volumes need ``"all"``.
         folds: Groups of patients that are left out in turn, to see what it is worth.
         force: Fit even where no gain is shown.
         track: Shows progress.
     """
-    gains = _gains(given, method, folds, track)
+    gains = _gains(given, method, mask, folds, track)
     shown = gains[0].shown
     calibrator = given.make(method if shown or force else "identity")
     batches, ignored = fit_batches(given.cases, given.cases.names, calibrator), given.protocol.ignore_index
-    calibrator.fit(batches, ignore_index=ignored, weight="volume")
+    calibrator.fit(batches, mask=mask, ignore_index=ignored, weight="volume")
     if not shown:
         taken = "it was fitted all the same" if force else "so probabilities stay as they are"
         why = f"the interval of {gains[0].measure} shows no gain on patients left out"
@@ -136,10 +139,12 @@ def calibrate(
     return Calibration(gains, calibrator)
 
 
-def compare_calibrators(given: Calibratable, *, folds: int = 5, track: Track = silent) -> dict[str, list[Gain]]:
+def compare_calibrators(
+    given: Calibratable, *, mask: Mask = "band", folds: int = 5, track: Track = silent
+) -> dict[str, list[Gain]]:
     """Judge every calibrator on patients left out; arguments as for :func:`calibrate`."""
-    return {name: _gains(given, name, folds, track) for name in CALIBRATORS if name != "identity"}
+    return {name: _gains(given, name, mask, folds, track) for name in CALIBRATORS if name != "identity"}
 
 
-def _gains(given: Calibratable, method: str, folds: int, track: Track) -> list[Gain]:
-    return cross_fit(given.cases, partial(given.make, method), given.protocol, folds, track).gains()
+def _gains(given: Calibratable, method: str, mask: Mask, folds: int, track: Track) -> list[Gain]:
+    return cross_fit(given.cases, partial(given.make, method), given.protocol, folds, track, mask).gains()

@@ -16,6 +16,7 @@ from crac.evaluation.case import Case, CaseSource
 from crac.evaluation.measure import Evaluation, measure
 from crac.evaluation.protocol import Protocol
 from crac.metrics.claims import patient_difference, side_of_zero
+from crac.metrics.masks import Mask
 from crac.metrics.ranks import Interval
 from crac.progress import Track, silent
 
@@ -80,7 +81,12 @@ def fit_batches(
 
 
 def cross_fit(
-    cases: CaseSource, make: Callable[[], Calibrator], protocol: Protocol, folds: int = 5, track: Track = silent
+    cases: CaseSource,
+    make: Callable[[], Calibrator],
+    protocol: Protocol,
+    folds: int = 5,
+    track: Track = silent,
+    mask: Mask = "band",
 ) -> CrossFit:
     """Measure cases before and after calibration by calibrators that never saw their patients.
 
@@ -90,6 +96,7 @@ def cross_fit(
         protocol: How to measure.
         folds: Groups the patients are divided into, at most as many as there are patients.
         track: Shows progress.
+        mask: Voxels that calibrators are fitted on, see :class:`crac.CalibrationMeter`.
     """
     check_number("folds", folds, least=2, whole=True)
     patients = {name: cases.load(name).patient for name in cases.names}
@@ -101,7 +108,9 @@ def cross_fit(
         held = set(units[fold::folds])
         calibrator = make()
         others = [name for name in cases.names if patients[name] not in held]
-        calibrator.fit(fit_batches(cases, others, calibrator), ignore_index=protocol.ignore_index, weight="volume")
+        calibrator.fit(
+            fit_batches(cases, others, calibrator), mask=mask, ignore_index=protocol.ignore_index, weight="volume"
+        )
         for name in (name for name in cases.names if patients[name] in held):
             case = cases.load(name)
             before.add(measure(case, protocol))

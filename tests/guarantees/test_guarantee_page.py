@@ -1,0 +1,45 @@
+"""The page about guarantees: its Python runs as printed, and its figures are those of the committed simulation."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.guarantees.volumes import patients
+
+from common import ROOT
+
+PAGE = (ROOT / "docs" / "guarantee.md").read_text()
+
+
+def test_python_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    given = patients(12)
+    space = {"cases": lambda: iter(given), "probabilities": given[0].probabilities, "spacing": given[0].spacing}
+    exec(block, space)
+    assert Path("guarantees.json").is_file()
+    assert space["low"] <= space["estimate"] <= space["high"]
+    assert space["possible"].shape == space["grown"].shape == given[0].probabilities.shape
+
+
+def test_figures_of_the_simulation_are_the_committed_ones() -> None:
+    found = json.loads((ROOT / "speed" / "results" / "coverage.json").read_text())
+    names = ("fnr", "fdr", "margin outwards", "margin inwards", "volume", "referral")
+    rows = {(row["guarantee"], row["patients"]): row for row in found["realised"] if row["unit"] == "mean"}
+    many = [f"{100 * rows[name, 200]['risk']:.1f}" for name in names]
+    few = [f"{100 * rows[name, 10]['risk']:.1f}" for name in names]
+    text = " ".join(PAGE.split())
+    assert f"{few[0]}, {few[1]}, {few[2]}, {few[3]}, {few[4]} and {few[5]} %" in text
+    assert all(f"{value} % ({word})" in text for value, word in zip(many, WORDS, strict=True))
+
+
+WORDS = ("possible", "certain", "margin", "core", "volume", "flags")
+
+
+def test_what_the_page_says_about_patients_needed() -> None:
+    from crac.guarantees.units import patients_needed
+
+    assert [patients_needed(alpha) for alpha in (0.1, 0.05, 0.01)] == [9, 19, 99]
+    assert "`--alpha 0.1` needs 9 patients, 0.05 needs 19, 0.01 needs 99" in PAGE
