@@ -20,6 +20,7 @@ RUN_BY = {
     "docs/audit.md": "tests/evaluation/test_audit_page.py",
     "docs/calibrate.md": "tests/calibration/test_calibrate_page.py",
     "docs/data.md": "tests/data/test_data_page.py",
+    "docs/guarantee.md": "tests/guarantees/test_guarantee_page.py",
     "docs/lightning.md": "tests/integrations/test_docs.py",
     "docs/monai.md": "tests/integrations/test_docs.py",
     "docs/prediction.md": "tests/models/test_prediction_page.py",
