@@ -25,10 +25,12 @@ _FIRST_STEP = int(np.searchsorted(THRESHOLDS, _FINE)) - _STEPS // 128
 
 def histogram(values: Tensor) -> NDArray[np.int64]:
     """How many of some ``float32`` probabilities lie from each threshold up to the next."""
-    values = values.clamp(0, 1)  # -0.0 has other bits than 0.0, and rounding may leave 1.0000001
+    total = len(values)
+    values = values[values >= _LEAST].clamp_(max=1)  # most are 0, and rounding may leave 1.0000001
     # The upper half of a float's bits counts 128 steps an octave.
-    small = ((values.view(torch.int32) >> 16) - (_FIRST_BITS - 1)).clamp_(min=0)
+    small = (values.view(torch.int32) >> 16) - (_FIRST_BITS - 1)
     large = (values * _STEPS).to(torch.int32) + _FIRST_STEP
     level = torch.where(values < _FINE, small, large)
     counts: NDArray[np.int64] = torch.bincount(level, minlength=len(THRESHOLDS)).numpy()
+    counts[0] = total - len(values)
     return counts

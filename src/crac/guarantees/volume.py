@@ -1,6 +1,6 @@
 """Volumes with an interval that covers the truth."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, Self, get_args
 
 import numpy as np
@@ -102,8 +102,14 @@ class VolumeInterval(ClassGuarantee):
         )
 
     def _observe(self, case: LabelledVolume) -> None:
-        sums = Sums.over(values for _, values in case.volume.slabs())
-        counts = np.bincount(case.labels.reshape(-1), minlength=self.num_classes)
+        counts = np.zeros(self.num_classes, dtype=np.int64)
+
+        def slabs() -> Iterator[Tensor]:
+            for values, labels in case.slabs():
+                np.add(counts, torch.bincount(labels, minlength=self.num_classes).numpy(), out=counts)
+                yield values
+
+        sums = Sums.over(slabs())
         scores = np.abs(counts - sums.expected) * case.volume.voxel / self._scale(sums, case.volume.voxel)
         for number in range(1, self.num_classes):
             self._scores[number].setdefault(case.patient, []).append(float(scores[number]))
