@@ -21,7 +21,7 @@ from crac.data import Split, Store, phantom, prepare, read_image, read_label
 from crac.data.sources import read_acdc, read_nnunet
 from crac.evaluation.pairing import FilePair
 from crac.evaluation.reading import inspect
-from crac.models.checkpoint import Checkpoint
+from crac.models.checkpoint import Checkpoint, state_of
 from crac.models.model import Model
 from crac.report.folder import check_folder
 from crac.training import TrainConfig
@@ -129,12 +129,12 @@ def _models(folder: Path) -> list[Sound]:
         name = next(name for name in kept if name.endswith(ending))
         found.append((name, kept[name], _read_store, {other: part for other, part in kept.items() if other != name}))
     store = Store.open(folder / "store")
-    config = TrainConfig(data=folder / "store", width=1)
+    config = TrainConfig(data=folder / "store", width=1, backbone="unet")
     from crac.training.task import model_card
 
     card = model_card(config, store)
     network = card.build()
-    tensors = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
+    tensors = {f"network.{name}": tensor for name, tensor in state_of(network).items()}
     about = {
         "crac": "0.2.0",
         "method": "ce",

@@ -33,7 +33,13 @@ def soak(folder: Path, predictions: int, runs: int) -> dict[str, Any]:
     """Return what was found; raises where memory grows or two trainings differ."""
     phantom.cardiac(folder / "raw", patients=4, size=48, slices=4, seed=SEED)
     prepare("acdc", folder / "raw", folder / "store")
-    settings: dict[str, Any] = {"width": 2, "batch_size": 8, "accelerator": "cpu", "deterministic": True}
+    settings: dict[str, Any] = {
+        "recipe": "paper",
+        "width": 2,
+        "batch_size": 8,
+        "accelerator": "cpu",
+        "deterministic": True,
+    }
     config = TrainConfig(data=folder / "store", epochs=1, pictures=False, **settings)
     train(config, folder / "run")
     began = time.monotonic()
