@@ -44,7 +44,8 @@ WAYS = ("SIGKILL", "SIGTERM", "full disk", "read-only disk")
 SUITE = {
     "title": "t", "datasets": {"d": {"phantom": {"kind": "cardiac", "patients": 4, "size": 32, "slices": 2}}},
     "backbones": ["unet"], "methods": {"ce": {"method": "ce"}}, "seeds": [0],
-    "training": {"epochs": 1, "recipe": "paper", "width": 2, "batch_size": 8, "accelerator": "cpu", "deterministic": True},
+    "training": {"recipe": "paper", "epochs": 1, "width": 2, "batch_size": 8, "accelerator": "cpu",
+                 "deterministic": True},
 }  # fmt: skip
 
 
