@@ -13,6 +13,7 @@ from crac.calibration import Calibrator, log_probabilities
 from crac.calibration.volume import calibrate_slabs
 from crac.errors import InputError
 from crac.models.card import ModelCard
+from crac.models.folds import Folds
 from crac.models.model import CALIBRATION, Model, find_calibrator, fingerprint
 from crac.models.planes import Planes
 from crac.models.predictor import Predictor
@@ -109,9 +110,11 @@ def is_run(path: Path) -> bool:
 
 
 def folds(path: Path) -> list[Path]:
-    """The runs ``fold_0``, ``fold_1``, ... in a folder, in the order of their numbers."""
+    """The runs of a cross-validation, all of them, or else ``fold_0``, ``fold_1``, ... in the order of numbers."""
     if not path.is_dir():
         return []
+    if Folds.at(path):
+        return [run.path for run in Folds(path).runs()]
     found = [entry for entry in path.iterdir() if FOLD.fullmatch(entry.name) and _holds_run(entry)]
     return sorted(found, key=lambda entry: int(entry.name.removeprefix("fold_")))
 
