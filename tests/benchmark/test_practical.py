@@ -108,7 +108,7 @@ def test_the_page_has_a_table_for_each_objective_and_what_the_threshold_counts(p
         assert [line.split(",")[0].strip('"') for line in harm[1:3]] == ["CRaC (signed)", "CRaC (signed) + T"]
         assert f"images/benchmark/threshold-acdc-{objective}-unet.png" in figures
     assert "What the threshold of TACE counts" in page
-    assert "First by Friedman rank" in page
+    assert "First by Friedman rank" not in page  # one test patient shows nothing
     assert "every volume weighing the same; they change no label" in page
     assert "by seed 1, stratified" in page
     for draw in figures.values():

@@ -29,7 +29,7 @@ def fold_folder(run: Path, store: Store, tmp_path_factory: pytest.TempPathFactor
 
     folder = tmp_path_factory.mktemp("folds")
     shutil.copytree(run, folder / "fold_0")
-    settings = {"data": store.path, "width": 2, "epochs": 1, "accelerator": "cpu", "backbone": "unet", "dims": 3}
+    settings = {"data": store.path, "recipe": "paper", "width": 2, "epochs": 1, "accelerator": "cpu", "dims": 3}
     train(TrainConfig.make(settings | {"patch_size": (4, 32, 32), "batch_size": 2}), folder / "fold_10")
     return folder
 
