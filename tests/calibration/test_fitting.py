@@ -285,7 +285,6 @@ def test_two_processes_find_what_one_finds(tmp_path: Path) -> None:
         assert first.fitted["batches"] == (1 if name == "lonely" else 2)
 
 
-
 def test_temperature_agrees_with_netcal() -> None:
     scaling = pytest.importorskip("netcal.scaling", reason="netcal is not installed; run: pip install 'crac[dev]'")
     logits, labels = case((8, 4, 30, 30), scale=2.3, share=0.95)
