@@ -14,6 +14,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 import crac
+from crac.calibration import build_calibrator
 from crac.data import phantom, prepare
 from crac.data.contact_sheet import contact_sheet
 from crac.functional import neighbourhood_proportions, phr, region_map
@@ -94,6 +95,50 @@ def dice() -> None:
     axis.set(xlabel="confidence", ylabel="accuracy", title="boundary pixels of patients it was not trained on")
     axis.legend(frameon=False)
     figure.savefig(HERE / "dice.png", dpi=90)
+
+
+def temperature() -> None:
+    """What a temperature does to one voxel, and to the reliability of a network that is twice too sure."""
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.3), layout="constrained", width_ratios=(1, 1, 0.9))
+    logits, names = torch.tensor([1.0, 0.5, 5.0, 3.0]), ("background", "RV", "MYO", "LV")
+    colours = ("#999999", "#56B4E9", "#E69F00", "#009E73")
+    temperatures = torch.logspace(-0.6, 1, 100)
+    shares = (logits / temperatures[:, None]).softmax(1)
+    for name, colour, share in zip(names, colours, shares.T, strict=True):
+        axes[0].semilogx(temperatures, share, color=colour, label=name)
+    axes[0].axvline(1, color="#999999", linewidth=0.8)
+    axes[0].set_xticks([0.25, 0.5, 1, 2, 4, 10], ["0.25", "0.5", "1", "2", "4", "10"])
+    axes[0].set(xlabel="temperature T", ylabel="probability", title="one voxel: MYO stays ahead")
+    axes[0].legend(frameon=False, fontsize=8)
+
+    generator = torch.Generator().manual_seed(0)
+    soft = torch.nn.functional.avg_pool2d(torch.nn.functional.one_hot(heart(), 4).movedim(-1, 1).float(), 5, 1, 2)
+    fair = 5 * soft.repeat(200, 1, 1, 1) + 0.7 * torch.randn(200, 4, SIDE, SIDE, generator=generator)
+    labels = torch.multinomial(fair.softmax(1).movedim(1, -1).reshape(-1, 4), 1, generator=generator)
+    labels = labels.view(200, SIDE, SIDE)
+    sure = 2 * fair
+    calibrator = build_calibrator("class_region", 4).fit(lambda: [(sure[:100], labels[:100])])
+    for title, colour, p in (
+        ("as it is", "#D55E00", sure[100:].softmax(1)),
+        ("calibrated", "#0072B2", calibrator(sure[100:])),
+    ):
+        confidence, predicted = p.max(1)
+        right, bins = (predicted == labels[100:]).float(), (confidence * 10).long().clamp(max=9)
+        rows = [(confidence[bins == b].mean(), right[bins == b].mean()) for b in range(10) if (bins == b).sum() > 200]
+        axes[1].plot(*torch.tensor(rows).T, "o-", color=colour, label=title, markersize=4)
+    axes[1].plot([0.2, 1], [0.2, 1], color="#999999", linewidth=0.8)
+    axes[1].set(xlabel="the network says", ylabel="it is right", title="twice too sure, and repaired")
+    axes[1].legend(frameon=False)
+
+    image = axes[2].imshow(calibrator.temperature, cmap="viridis", vmin=1, vmax=3, aspect="auto")
+    for row, values in enumerate(calibrator.temperature.tolist()):
+        for column, value in enumerate(values):
+            axes[2].text(column, row, f"{value:.2f}", ha="center", va="center", color="white")
+    axes[2].set_xticks([0, 1], ["inner", "outer"])
+    axes[2].set_yticks(range(4), names)
+    axes[2].set_title("temperatures found (2 is right)")
+    figure.colorbar(image, ax=axes[2], shrink=0.8)
+    figure.savefig(HERE / "temperature.png", dpi=75)
 
 
 def contact_sheet_of_phantoms() -> None:
@@ -184,6 +229,7 @@ if __name__ == "__main__":
     regions()
     penalties()
     dice()
+    temperature()
     contact_sheet_of_phantoms()
     core_contour_and_margin()
     if len(sys.argv) == 3:  # guarantees.csv of an evaluation before calibration, and of one after it

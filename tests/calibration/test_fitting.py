@@ -283,3 +283,12 @@ def test_two_processes_find_what_one_finds(tmp_path: Path) -> None:
         assert torch.equal(first.weights, second.weights)
         assert first.fitted["voxels_by_cell"] == second.fitted["voxels_by_cell"] == one.fitted["voxels_by_cell"]
         assert first.fitted["batches"] == (1 if name == "lonely" else 2)
+
+
+def test_temperature_agrees_with_netcal() -> None:
+    scaling = pytest.importorskip("netcal.scaling", reason="netcal is not installed; run: pip install 'crac[dev]'")
+    logits, labels = case((8, 4, 30, 30), scale=2.3, share=0.95)
+    p = logits.softmax(1).movedim(1, -1).reshape(-1, 4).numpy()
+    expected = scaling.TemperatureScaling().fit(p, labels.flatten().numpy()).transform(p)
+    ours = fit("temperature", (logits, labels))(logits).movedim(1, -1).reshape(-1, 4)
+    np.testing.assert_allclose(ours, expected, atol=1e-4)

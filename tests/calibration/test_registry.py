@@ -41,7 +41,10 @@ def changed(**changes: Any) -> Any:
 
 REFUSED = {
     "wrong class count": (changed(num_classes=5), r"weights must have shape \(15, 1\); got \(12, 1\)"),
-    "one class": (changed(num_classes=1), "num_classes must be a whole number of at least 2; got 1"),
+    "one class": (changed(num_classes=1), "num_classes must be a whole number of at least 2 and of at most 65536"),
+        changed(num_classes=1),
+        "num_classes must be a whole number of at least 2 and of at most 65536; got 1",
+    ),
     "half a class": (changed(num_classes=2.5), "num_classes must be a whole number"),
     "NaN": (changed(weights=[[float("nan")]] * 12), "weights must be finite, and temperatures positive"),
     "infinite": (changed(weights=[[float("inf")]] * 12), "weights must be finite, and temperatures positive"),
@@ -60,7 +63,7 @@ REFUSED = {
     "no options": (changed(options=None), "."),
     "no record": (changed(fitted="well"), "."),
     "other JSON": (lambda content: {"name": "something else"}, "format is missing"),
-    "half of it": (lambda content: {"format": 1}, "calibrator is missing"),
+    "half of it": (lambda content: {"format": 1}, "num_classes is missing"),
     "a list": (lambda content: [content], "it must hold a JSON object; got list"),
     "a number": (lambda content: 3, "it must hold a JSON object; got int"),
 }

@@ -52,8 +52,10 @@ def test_deep_supervision_answers_on_coarser_grids_while_it_trains(backbone: str
     with torch.no_grad():
         torch.testing.assert_close(network.eval()(images), network.train()(images)[0])
         assert network.eval()(images[..., :50]).shape[-1] == 50
-        framed = [torch.nn.functional.pad(images[..., 8:40], (16, 16)), images[..., 8:40]]
+        narrow, padding = images[..., :40], -(-40 // network.stride) * network.stride - 40
+        left = padding // 2 // 8 * 8
+        framed = [torch.nn.functional.pad(narrow, (left, padding - left)), narrow]
         for level, (whole, cropped) in enumerate(zip(*map(network.train(), framed), strict=True)):
-            torch.testing.assert_close(whole[..., 16 >> level : 48 >> level], cropped)
+            torch.testing.assert_close(whole[..., left >> level : left + 40 >> level], cropped)
     with pytest.raises(InputError, match="images must have sides that are multiples of 8 for deep supervision; got"):
         network.train()(images[..., :50])

@@ -163,7 +163,8 @@ def _draw(voxels: Voxels, by_volume: bool) -> list[tuple[Tensor, Tensor, Tensor,
     for pieces in voxels(True):
         own: list[tuple[Tensor, ...]] = []
         for logits, labels, cell in pieces:
-            group = 2 * cell + (logits.argmax(0) != labels)
+            wrong = logits.gather(0, labels.unsqueeze(0)).squeeze(0) < logits.amax(0)
+            group = 2 * cell + wrong
             for number in torch.bincount(group).nonzero().flatten().tolist():
                 where = (group == number).nonzero().squeeze(1)
                 step = -(-where.numel() // SAMPLE)

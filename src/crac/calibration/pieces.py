@@ -5,6 +5,7 @@ Volumes may be mapped from a file in half precision: only the planes in hand, an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +23,8 @@ SLAB = 2**23
 """Voxels of a slab; more would need more memory, fewer would be mostly the planes that neighbouring slabs share."""
 FEW = 4
 """Slabs of an eighth of that size that a sample is drawn from."""
+BLOCK = 2**16
+"""Voxels whose classes are compared at a time."""
 BAND = 5
 """Planes within which the mask ``"band"`` looks for foreground."""
 SMALLEST = 1e-7
@@ -118,18 +121,24 @@ def _narrow(classes: int) -> torch.dtype:
 
 
 def _predicted(scores: Tensor) -> Tensor:
-    """The first class with the largest score, ``(B, *S)``; one class at a time, for memory is what this takes."""
-    best: Tensor | None = None
+    """The first class with the largest score, ``(B, *S)``, in blocks that a cache holds."""
     found = torch.zeros((scores.shape[0], *scores.shape[2:]), dtype=_narrow(scores.shape[1]), device=scores.device)
-    for number, plane in enumerate(scores.unbind(1)):
-        wide = plane if plane.dtype == torch.float64 else plane.float()
-        if wide.numel() and not torch.stack(wide.aminmax()).isfinite().all():
-            raise InputError("logits must be finite; got NaN or infinite values")
-        if best is None:
-            best = wide
-        else:
-            found.masked_fill_(wide > best, number)
-            best = torch.maximum(best, wide)
+    for image, classes in zip(found, scores, strict=True):
+        flat, planes = image.view(-1), [plane.flatten() for plane in classes]
+        block = BLOCK * torch.get_num_threads() if scores.device.type == "cpu" else max(1, flat.numel())
+        for first in range(0, flat.numel(), block):
+            part = slice(first, first + block)
+            best: Tensor | None = None
+            for number, plane in enumerate(planes):
+                wide = plane[part] if plane.dtype == torch.float64 else plane[part].float()
+                low, high = wide.aminmax()
+                if not math.isfinite(low.item() - high.item()):
+                    raise InputError("logits must be finite; got NaN or infinite values")
+                if best is None:
+                    best = wide
+                else:
+                    flat[part].masked_fill_(wide > best, number)
+                    best = torch.maximum(best, wide)
     return found
 
 

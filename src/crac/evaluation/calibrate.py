@@ -97,9 +97,12 @@ def of_files(
     return of_cases(*found, regions)
 
 
-def of_cases(cases: CaseSource, num_classes: int, regions: Regions = "volume") -> Calibratable:
+def of_cases(
+    cases: CaseSource, num_classes: int, regions: Regions = "volume", ignore_index: int | None = None
+) -> Calibratable:
     """Cases of a model that gives probabilities on the grid of the image, as :func:`of_files` makes them."""
     protocol = Protocol.named("clinical", [str(k) for k in range(num_classes)], regions=regions)
+    protocol = replace(protocol, ignore_index=ignore_index)
     return Calibratable(RememberedCases(cases), num_classes, protocol)
 
 

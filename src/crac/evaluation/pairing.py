@@ -26,6 +26,7 @@ class FilePair:
         probabilities: The ``.npz``, the 4-D NIfTI, or one NIfTI a class in the order of the classes.
         segmentation: The label map nnU-Net writes beside its ``.npz``, if it is there.
         orientation: Of an ``.npz`` whose ``.pkl`` is missing, if it is known.
+        ignore_index: Label of voxels that belong to no class, if there is one.
     """
 
     name: str
@@ -33,6 +34,7 @@ class FilePair:
     probabilities: tuple[Path, ...]
     segmentation: Path | None = None
     orientation: Orientation | None = None
+    ignore_index: int | None = None
 
 
 def find_pairs(

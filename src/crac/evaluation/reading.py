@@ -64,6 +64,8 @@ def inspect(case: FilePair) -> Inspected:
         return Inspected(None, [str(error)])
     name, problems = case.probabilities[0], []
     num_classes = len(probabilities)
+    if case.ignore_index is not None:
+        labels = np.where(labels == case.ignore_index, 0, labels)
     if not 0 <= labels.min() <= labels.max() < num_classes:
         problems.append(
             f"{case.label}: labels must lie in 0..{num_classes - 1}, the classes of {name.name}; "

@@ -81,6 +81,22 @@ def test_three_dimensional_models_and_labels_elsewhere(model: Path, tmp_path: Pa
     assert "lowest likelihood loss" in capsys.readouterr().out
 
 
+def test_ignored_voxels_do_not_count(model: Path, tmp_path: Path) -> None:
+    names = {"background": 0, "anterior": 1, "posterior": 2, "ignore": 3}
+    (model / "dataset.json").write_text(json.dumps({"labels": names, "file_ending": ".nii.gz"}))
+    found = []
+    for value in (3, 0):
+        for path in (tmp_path / "raw" / DATASET / "labelsTr").iterdir():
+            image = nib.load(path)
+            truth = np.asarray(image.dataobj).copy()
+            truth[:, :6] = value
+            nib.Nifti1Image(truth, AFFINE).to_filename(path)
+        assert main(["nnunet", "calibrate", str(model), "--method", "temperature", "--force"]) == 0
+        found.append(crac.load_calibrator(model / "calibration.json"))
+    assert found[0].fitted["voxels"] <= CASES * 20 * 12 * 8 < found[1].fitted["voxels"]
+    assert found[0].temperature.item() == pytest.approx(3, rel=0.15)
+
+
 def regions(model: Path) -> None:
     (model / "dataset.json").write_text(json.dumps({"labels": {"background": 0, "whole": [1, 2]}}))
 

@@ -49,7 +49,8 @@ def of_model(
     if ending not in ENDINGS:
         raise InputError(f"{model / 'dataset.json'}: file_ending must be one of {', '.join(ENDINGS)}; got {ending!r}")
     folder = labels or _labels(str(plans.get("dataset_name")))
-    pairs = [_pair(path, folder, ending) for path in _archives(model)]
+    ignored = dataset.get("labels", {}).get("ignore")
+    pairs = [_pair(path, folder, ending, ignored) for path in _archives(model)]
     twice = [name for name, number in Counter(pair.name for pair in pairs).items() if number > 1]
     problems = [f"{name} was validated in more than one fold" for name in twice]
     problems += [
@@ -58,7 +59,7 @@ def of_model(
     if problems:
         raise ProblemsError(str(model), problems)
     cases, num_classes = checked_cases(pairs, [], str(model), patient, jobs=jobs, track=track)
-    return of_cases(cases, num_classes, regions or _regions(model, plans))
+    return of_cases(cases, num_classes, regions or _regions(model, plans), ignored)
 
 
 def _description(model: Path, name: str) -> dict[str, Any]:
@@ -94,11 +95,10 @@ def _labels(dataset: str) -> Path:
     )
 
 
-def _pair(archive: Path, labels: Path, ending: str) -> FilePair:
-    segmentation = archive.with_name(archive.stem + ending)
-    return FilePair(
-        archive.stem, labels / f"{archive.stem}{ending}", (archive,), segmentation if segmentation.is_file() else None
-    )
+def _pair(archive: Path, labels: Path, ending: str, ignored: int | None) -> FilePair:
+    beside = archive.with_name(archive.stem + ending)
+    segmentation = beside if beside.is_file() else None
+    return FilePair(archive.stem, labels / f"{archive.stem}{ending}", (archive,), segmentation, ignore_index=ignored)
 
 
 def _regions(model: Path, plans: dict[str, Any]) -> Regions:
