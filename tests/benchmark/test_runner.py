@@ -132,7 +132,7 @@ def test_a_part_of_a_suite(tiny_suite: Any, tmp_path: Path) -> None:
 def test_other_settings_belong_elsewhere(tiny_suite: Any, tmp_path: Path) -> None:
     methods = {"ce": {"method": "ce"}}
     run_benchmark(tiny_suite(methods=methods), tmp_path / "out")
-    changed = tiny_suite(methods=methods, training={"epochs": 1, "width": 4, "accelerator": "cpu"})
+    changed = tiny_suite(methods=methods, training={"recipe": "paper", "epochs": 1, "width": 4, "accelerator": "cpu"})
     with pytest.raises(InputError, match=r"holds results of other settings.*\n.*ce\.0 was run with width 2.* says 4"):
         run_benchmark(changed, tmp_path / "out")
     (tmp_path / "out/results/phantom.unet.ce.0.json").unlink()
