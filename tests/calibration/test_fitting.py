@@ -286,7 +286,7 @@ def test_two_processes_find_what_one_finds(tmp_path: Path) -> None:
 
 
 def test_temperature_agrees_with_netcal() -> None:
-    scaling = pytest.importorskip("netcal.scaling", reason="netcal is not installed; run: pip install 'crac[dev]'")
+    scaling = pytest.importorskip("netcal.scaling", reason="netcal is not installed")
     logits, labels = case((8, 4, 30, 30), scale=2.3, share=0.95)
     p = logits.softmax(1).movedim(1, -1).reshape(-1, 4).numpy()
     expected = scaling.TemperatureScaling().fit(p, labels.flatten().numpy()).transform(p)
