@@ -55,7 +55,7 @@ def make_volume(folder: Path, number: int, shape: tuple[int, int, int], noise: T
     for k in range(CLASSES):
         soft = ndimage.uniform_filter((truth == k).astype(np.float32), 5)
         shifts = [int(shift) for shift in random.integers(noise.numel(), size=2)]
-        logits = 18 * soft + 0.5 * noise.flatten().roll(shifts[0]).view(shape).numpy()
+        logits = 14 * soft + noise.flatten().roll(shifts[0]).view(shape).numpy()
         stored[k] = SHARP * logits
         logits -= (-uniform.flatten().roll(shifts[1]).log()).log_().view(shape).numpy()  # Gumbel: a draw from softmax
         labels[logits > highest] = k

@@ -42,8 +42,9 @@ def test_the_cells_of_slabs_are_those_of_the_volume(regions: str, monkeypatch: p
     assert torch.equal(torch.cat([piece[2] for piece in found]), calibrator.cells(logits).flatten())
     assert torch.equal(torch.cat([piece[1] for piece in found]), labels.flatten())
     assert torch.equal(torch.cat([piece[0] for piece in found], 1), logits[0].flatten(1))
-    few = list(pieces.pieces(calibrator, logits, labels, pieces.Choice("all", None, False), few=True))
-    assert len(few) == pieces.FEW
+    for number in (0.0, 0.5, 0.999):
+        few = list(pieces.pieces(calibrator, logits, labels, pieces.Choice("all", None, False), few=number))
+        assert len(few) == pieces.FEW
 
 
 def test_mapped_half_precision(tmp_path: Path) -> None:

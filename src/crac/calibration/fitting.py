@@ -1,15 +1,15 @@
 """Maximum likelihood of calibrated probabilities, cell by cell, from data that is read a few times and never kept.
 
 Calibrated logits are linear in their coefficients, so the negative log-likelihood is convex, and Newton's method finds
-its minimum. The first pass keeps a small sample, on which the minimum is found roughly; each further pass takes a step
-with the sums over all voxels, in double precision, until what is left to go is negligible. The result therefore depends
-neither on the sample nor on how the data was divided into batches or processes. For a single scale the sums hold eight
-derivatives, with which one pass usually suffices.
+its minimum. A first look at some planes keeps a small sample, on which the minimum is found roughly; each pass over the
+data then takes a step with the sums over all voxels, in double precision, until what is left to go is negligible. The
+result therefore depends neither on the sample nor on how the data was divided into batches or processes. For a single
+scale the sums hold eight derivatives, with which one or two passes suffice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import comb, factorial
 from typing import Any, Literal
@@ -33,8 +33,10 @@ PRIOR = 100
 """A cell's scale is drawn towards the common one as if that had been seen on this many average voxels."""
 RIDGE = 1.0
 """Strength of what holds biases near 0, in voxels."""
-SAMPLE = 2**10
-"""Voxels of each cell and piece, predicted right or wrong, that are kept in the first pass."""
+SAMPLE = 2**9
+"""Voxels of each piece and cell that a sample keeps, more of those whose label is a surprise."""
+SURPRISES = (1e-4, 1e-2, 0.5)
+"""Negative log-likelihoods of a voxel that tell the kinds apart."""
 MOST_SAMPLED = 2**21
 """With so many voxels the sample is large enough, in each process."""
 PART = 2**16
@@ -116,29 +118,33 @@ def fit_cells(voxels: Voxels, coefficients: Coefficients, cells: int, num_classe
     Raises:
         InputError: There is no voxel.
     """
-    sample = _draw(voxels, by_volume)
     batches = 0
-
-    def drawn(weights: Tensor) -> _Sums:
-        return _over_processes_sums(_of_pieces(sample, weights, coefficients))
 
     def whole(weights: Tensor) -> _Sums:
         nonlocal batches
-        total, batches = _zeros(weights, coefficients), 0
+        first, total, batches = not batches, _zeros(weights, coefficients), 0
         for pieces in voxels(False):
-            own = _of_pieces(((*piece, None) for piece in pieces), weights, coefficients)
+            watched = many.watch(pieces, SAMPLE // 4) if first else pieces
+            own = _of_pieces(((*piece, None) for piece in watched), weights, coefficients)
             number = float(own.count.sum())
             batches += number > 0
             total = total.plus(own.weighed(1 / number) if by_volume and number else own)
         return _over_processes_sums(total)
 
-    start = Fit.identity(coefficients, cells, num_classes)
-    if coefficients == "scale":  # a perfect cell has its minimum at the bound, to which Newton's steps only creep
-        highest = torch.full_like(start, 1 / LOWEST)
-        perfect = (drawn(start).gradient < 0) & (drawn(highest).gradient <= 0)
-        start = torch.where(perfect, highest, start)
-    start = _minimise(drawn, start, coefficients, STEPS)[0]
-    weights, sums, steps, converged = _minimise(whole, start, coefficients, PASSES)
+    # Planes here and there give a start; the pass from it also draws from all planes, should that start be a bad one.
+    few, many = _Sample(by_volume), _Sample(by_volume)
+    for pieces in voxels(True):
+        for _ in few.watch(pieces, SAMPLE):
+            pass
+        if few.full:
+            break
+    weights, sums, steps, converged = _minimise(
+        whole,
+        _start(few, coefficients, cells, num_classes),
+        coefficients,
+        PASSES,
+        lambda: _start(many, coefficients, cells, num_classes),
+    )
     if not sums.count.sum():
         raise InputError("batches must hold at least one labelled voxel of the mask; got none")
     undecided = (sums.count > 0) & (sums.hessian[:, 0, 0] <= 0)
@@ -152,32 +158,60 @@ def fit_cells(voxels: Voxels, coefficients: Coefficients, cells: int, num_classe
     )
 
 
-def _draw(voxels: Voxels, by_volume: bool) -> list[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
-    """A sample on the CPU: pieces with the weight of each voxel, as one piece or none.
+def _start(sample: _Sample, coefficients: Coefficients, cells: int, num_classes: int) -> Tensor:
+    """The coefficients with the highest likelihood on a sample."""
 
-    Up to ``SAMPLE`` voxels, evenly spaced, of each piece and cell that were predicted right, and as many of those
-    predicted wrong: these are few where the model is good, and decide the temperature there.
+    def drawn(weights: Tensor) -> _Sums:
+        return _over_processes_sums(_of_pieces(pieces, weights, coefficients))
+
+    pieces = sample.joined()
+    start = Fit.identity(coefficients, cells, num_classes)
+    if coefficients == "scale":  # a perfect cell has its minimum at the bound, to which Newton's steps only creep
+        highest = torch.full_like(start, 1 / LOWEST)
+        perfect = (drawn(start).gradient < 0) & (drawn(highest).gradient <= 0)
+        start = torch.where(perfect, highest, start)
+    return _minimise(drawn, start, coefficients, STEPS)[0]
+
+
+class _Sample:
+    """Voxels kept on the CPU, with what each of them stands for.
+
+    They are evenly spaced, and of each piece and cell as many whose label is a surprise as others: these are few where
+    the model is good, and decide the temperature there.
     """
-    sample: list[tuple[Tensor, ...]] = []
-    size = 0
-    for pieces in voxels(True):
+
+    def __init__(self, by_volume: bool) -> None:
+        self._by_volume = by_volume
+        self._parts: list[tuple[Tensor, ...]] = []
+        self._size = 0
+
+    @property
+    def full(self) -> bool:
+        return self._size >= MOST_SAMPLED
+
+    def watch(self, pieces: Iterable[Piece], most: int) -> Iterator[Piece]:
+        """Yield the pieces of a batch; keep ``most`` voxels of the least surprising kind, 8 times as many of others."""
         own: list[tuple[Tensor, ...]] = []
         for logits, labels, cell in pieces:
-            wrong = logits.gather(0, labels.unsqueeze(0)).squeeze(0) < logits.amax(0)
-            group = 2 * cell + wrong
-            for number in torch.bincount(group).nonzero().flatten().tolist():
-                where = (group == number).nonzero().squeeze(1)
-                step = -(-where.numel() // SAMPLE)
-                each = torch.full((where[::step].numel(),), step, dtype=torch.float64)
-                where = where[::step]
-                own.append((logits[:, where].cpu(), labels[where].cpu(), cell[where].cpu(), each))
-        total = float(sum(part[3].sum() for part in own)) if by_volume else 1.0
-        sample += [(*part[:3], part[3] / total) for part in own]
-        size += sum(part[3].numel() for part in own)
-        if size >= MOST_SAMPLED:
-            break
-    joined = [torch.cat(parts, -1) for parts in zip(*sample, strict=True)]
-    return [(joined[0], joined[1], joined[2], joined[3])] if joined else []
+            if not self.full:
+                surprise = logits.logsumexp(0) - logits.gather(0, labels.unsqueeze(0)).squeeze(0)
+                kinds = torch.tensor(SURPRISES, dtype=surprise.dtype, device=surprise.device)
+                group = (len(SURPRISES) + 1) * cell + torch.bucketize(surprise, kinds)
+                for number in torch.bincount(group).nonzero().flatten().tolist():
+                    where = (group == number).nonzero().squeeze(1)
+                    step = -(-where.numel() // (8 * most if number % (len(SURPRISES) + 1) else most))
+                    where = where[::step]
+                    each = torch.full((where.numel(),), step, dtype=torch.float64)
+                    own.append((logits[:, where].cpu(), labels[where].cpu(), cell[where].cpu(), each))
+            yield logits, labels, cell
+        total = float(sum(part[3].sum() for part in own)) if self._by_volume else 1.0
+        self._parts += [(*part[:3], part[3] / total) for part in own]
+        self._size += sum(part[3].numel() for part in own)
+
+    def joined(self) -> list[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
+        """All voxels as one piece, or none."""
+        joined = [torch.cat(parts, -1) for parts in zip(*self._parts, strict=True)]
+        return [(joined[0], joined[1], joined[2], joined[3])] if joined else []
 
 
 def _of_pieces(
@@ -195,9 +229,15 @@ def _of_pieces(
 
 
 def _minimise(
-    sums_of: Callable[[Tensor], _Sums], weights: Tensor, coefficients: Coefficients, most: int
+    sums_of: Callable[[Tensor], _Sums],
+    weights: Tensor,
+    coefficients: Coefficients,
+    most: int,
+    better_start: Callable[[], Tensor] | None = None,
 ) -> tuple[Tensor, _Sums, int, bool]:
-    """Newton's method, every cell by itself; a step that makes a cell worse is halved.
+    """Newton's method, every cell by itself; a step that leaves a bracket, or makes a cell worse, is shortened.
+
+    Cells that turn out to be far from their minimum after the first sums take up a ``better_start``, if there is one.
 
     Returns:
         The coefficients, the sums there, how often sums were taken, and whether it converged.
@@ -206,23 +246,37 @@ def _minimise(
     identity = Fit.identity(coefficients, 1, {"scale": 1, "affine": size - 1, "vector": size // 2}[coefficients])
     strength = 0.0 if coefficients == "scale" else RIDGE
     best, best_loss = weights, torch.full((len(weights),), torch.inf, dtype=torch.float64)
+    low, high = torch.full_like(weights, LOWEST), torch.full_like(weights, 1 / LOWEST)
     for taken in range(1, most + 1):
         sums = sums_of(weights)
         ridge = strength * (sums.weight / sums.count.clamp(min=1)).unsqueeze(1).expand_as(weights)
         away = weights - identity
         loss = sums.loss + (ridge * away**2).sum(1) / 2
-        better = loss <= best_loss * (1 + 1e-12)
-        best = torch.where(better.unsqueeze(1), weights, best)
-        best_loss = torch.where(better, loss, best_loss)
+        better = (loss <= best_loss * (1 + 1e-12)).unsqueeze(1)
+        best, best_loss = torch.where(better, weights, best), torch.minimum(best_loss, loss)
         empty = (sums.count == 0).unsqueeze(1)
         hessian = sums.hessian + torch.diag_embed(ridge + 1e-12 * sums.weight.unsqueeze(1) + empty.double())
         step = _step(weights, sums.gradient + ridge * away, hessian, bounded=coefficients != "vector")
-        step, left = _refined(weights, step, sums, hessian) if coefficients == "scale" else (step, step - weights)
-        following = torch.where(better.unsqueeze(1), step, (weights + best) / 2)
-        left = torch.where(better.unsqueeze(1), left, following - weights)
+        enough = TOLERANCE * weights.abs().clamp(min=1)
+        if coefficients == "scale":
+            # The slope's sign says on which side the minimum is; a step that leaves the bracket halves it.
+            low = torch.where(sums.gradient <= 0, weights, low)
+            high = torch.where(sums.gradient >= 0, weights, high)
+            step, left = _refined(weights, step, sums, hessian)
+            beyond = ((step <= low) | (step >= high)) & ((step - weights).abs() > enough)
+            beyond &= (step > LOWEST) & (step < 1 / LOWEST)
+            following = torch.where(beyond, (low * high).sqrt(), step)
+            left = torch.where(beyond, following - weights, left)
+        else:
+            following = torch.where(better, step, (weights + best) / 2)
+            left = following - weights
         following, left = torch.where(empty, weights, following), torch.where(empty, 0, left)
-        if bool((left.abs() <= TOLERANCE * weights.abs().clamp(min=1)).all()):
+        if bool((left.abs() <= enough).all()):
             return following, _moved(sums, following - weights), taken, True
+        if better_start is not None and taken == 1:
+            share = 1e-3 if coefficients == "scale" else 0.1
+            far = (left.abs() > share * weights.abs().clamp(min=LOWEST if coefficients == "scale" else 1)).any(1, True)
+            following = torch.where(far & ~empty, better_start(), following)
         weights = following
     return best, sums, most, False
 
@@ -239,7 +293,8 @@ def _refined(weights: Tensor, step: Tensor, sums: _Sums, hessian: Tensor) -> tup
     for _ in range(20):
         move = move - _series(slopes, move) / _series(slopes[:, 1:], move).clamp(min=slopes[:, 1] / 4)
     inside = (weights[:, 0] + move > LOWEST) & (weights[:, 0] + move < 1 / LOWEST)
-    last = slopes[:, -1].abs() / slopes[:, 1]
+    # Terms fall off by about the size of the move beside the scale; the curvature must have settled as well.
+    last = slopes[:, -1].abs() / slopes[:, 1] * move.abs() / weights[:, 0]
     left = last * torch.maximum(
         move.abs() ** (ORDER - 1) / factorial(ORDER - 1), move.abs() ** (ORDER - 2) / factorial(ORDER - 2)
     )

@@ -49,9 +49,11 @@ class Choice(NamedTuple):
 
 
 def pieces(
-    calibrator: Calibrator, scores: Tensor, labels: Tensor, choice: Choice, few: bool = False
+    calibrator: Calibrator, scores: Tensor, labels: Tensor, choice: Choice, few: float | None = None
 ) -> Iterator[Piece]:
-    """The voxels of a batch ``(B, K, *S)`` that count; only those of a ``few`` planes where a sample is enough.
+    """The voxels of a batch ``(B, K, *S)`` that count.
+
+    Where a sample is enough, ``few`` is a number between 0 and 1 that says which few planes are looked at.
 
     Raises:
         InputError: Scores are not finite, or labels do not match them.
@@ -68,7 +70,9 @@ def pieces(
             yield from _of_slabs(calibrator, volume.unsqueeze(0), truth.unsqueeze(0), choice, few)
 
 
-def _of_slabs(calibrator: Calibrator, scores: Tensor, labels: Tensor, choice: Choice, few: bool) -> Iterator[Piece]:
+def _of_slabs(
+    calibrator: Calibrator, scores: Tensor, labels: Tensor, choice: Choice, few: float | None
+) -> Iterator[Piece]:
     """Voxels of images, divided along their batch, or of one volume, divided along its first axis."""
     axis = scores.ndim - 4
     size = labels.shape[axis]
@@ -99,12 +103,14 @@ def _of_slabs(calibrator: Calibrator, scores: Tensor, labels: Tensor, choice: Ch
         yield calibrator.widened(logits, 0), maps[1], calibrator.join(maps[0], *maps[2:])
 
 
-def _slabs(labels: Tensor, size: int, few: bool) -> list[tuple[int, int]]:
+def _slabs(labels: Tensor, size: int, few: float | None) -> list[tuple[int, int]]:
     step = size
     if labels.device.type == "cpu":
-        step = max(1, (SLAB // 8 if few else SLAB) * size // max(1, labels.numel()))
+        step = max(1, (SLAB if few is None else SLAB // 8) * size // max(1, labels.numel()))
     slabs = [(first, min(first + step, size)) for first in range(0, size, max(step, 1))]
-    return slabs if not few or len(slabs) <= FEW else [slabs[(2 * n + 1) * len(slabs) // (2 * FEW)] for n in range(FEW)]
+    if few is None or len(slabs) <= FEW:
+        return slabs
+    return [slabs[int((number + few) * len(slabs) / FEW)] for number in range(FEW)]
 
 
 def _along(axis: int, part: slice) -> tuple[slice, ...]:
