@@ -33,11 +33,11 @@ PRIOR = 100
 """A cell's scale is drawn towards the common one as if that had been seen on this many average voxels."""
 RIDGE = 1.0
 """Strength of what holds biases near 0, in voxels."""
-SAMPLE = 2**9
+SAMPLE = 2**8
 """Voxels of each piece and cell that a sample keeps, more of those whose label is a surprise."""
 SURPRISES = (1e-4, 1e-2, 0.5)
 """Negative log-likelihoods of a voxel that tell the kinds apart."""
-MOST_SAMPLED = 2**21
+MOST_SAMPLED = 2**19
 """With so many voxels the sample is large enough, in each process."""
 PART = 2**16
 """Voxels whose sums are taken at a time, so that a cache holds them; on a GPU 64 times as many."""
