@@ -21,7 +21,7 @@ def test_an_epoch_on_thirty_patients_of_acdc(real_data: Path, tmp_path: Path) ->
             (tmp_path / "raw" / f"patient{number:03d}").symlink_to(real_data / "ACDC" / f"patient{number:03d}")
     store, run = str(tmp_path / "store"), tmp_path / "run"
     assert main(["prepare", "acdc", str(tmp_path / "raw"), store]) == 0
-    settings = ["--backbone", "unet", "--width", "8", "--epochs", "1", "--accelerator", "cpu"]
+    settings = ["--recipe", "paper", "--width", "8", "--epochs", "1", "--accelerator", "cpu"]
     assert main(["train", "--data", store, "--method", "crac", "--out", str(run), *settings]) == 0
     last = Checkpoint.load(run / "last.safetensors")
     (row,) = last.info["history"]
