@@ -36,7 +36,7 @@ lint: install
 	$(BIN)/lint-imports
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal
+	PYTHONUTF8=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 # nnU-Net brings torchvision, which other libraries pick up when it is there: it gets an environment of its own.
 $(VENV)-nnunet/.installed: pyproject.toml constraints.txt

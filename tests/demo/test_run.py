@@ -29,7 +29,7 @@ def test_the_page_holds_what_was_measured_and_needs_nothing_else(
     settings = DemoSettings(train=2, validation=2, test=2, size=32, slices=2, width=2, epochs=2)
     found = run_demo(tmp_path / "demo", settings, lines.append)
     assert [line.split("] ")[1][:3] for line in lines[:6]] == ["1/6", "2/6", "3/6", "4/6", "5/6", "6/6"]
-    page = (tmp_path / "demo" / "index.html").read_text()
+    page = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
     assert "http:" not in page
     assert "https:" not in page
     assert "too few patients to compare" in found["verdict"]
