@@ -107,13 +107,12 @@ def audit(folder: Path) -> tuple[str, str, str, str]:
     lines = [f"# {title}", "", "Twelve volumes of a made-up model that is too sure of itself at boundaries.", ""]
     for command in AUDIT:
         lines += ["```console", f"$ {' '.join(command)}", call(command, work).rstrip(), "```", ""]
-    for path in sorted((work / "audit").glob("*.png")):
-        shutil.copy(path, folder / f"audit_{path.name}")
-        lines += [f"![{path.stem}](audit_{path.name})", ""]
+    shutil.copy(work / "audit" / "report.html", folder / "audit_report.html")
+    lines += ["[The page it wrote](audit_report.html) shows the same in pictures, patient by patient.", ""]
     lines += ["What the numbers mean: [Metrics](../metrics.md). What to do about it: [Calibrate](../calibrate.md).", ""]
     (folder / "audit.md").write_text("\n".join(lines), encoding="utf-8")
     shutil.rmtree(work)
-    return "audit.md", title, "Files in, a table and reliability diagrams out.", "audit_reliability_regions.band.png"
+    return "audit.md", title, "Files in, a table and one page with everything on it out.", ""
 
 
 def script(path: Path, folder: Path) -> tuple[str, str, str, str]:

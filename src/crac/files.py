@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from crac.errors import InputError
+from crac.errors import InputError, check_number
 
 PARTIAL = ".partial-"
 """How the names of unfinished files begin."""
@@ -96,6 +96,29 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read as JSON: {error}") from error
+
+
+@contextlib.contextmanager
+def versioned(path: Path, newest: int, complaint: str) -> Iterator[dict[str, Any]]:
+    """Yield the JSON object of a file that says its ``format``.
+
+    Args:
+        path: File.
+        newest: The latest format that can be read.
+        complaint: What the file then is not, as in ``"is not a calibrator"``; it begins the sentence that says what is
+            wrong with the content, whether that is found here or by those who use it.
+    """
+    content = read_json(path)
+    try:
+        if not isinstance(content, dict):
+            raise InputError(f"it must hold a JSON object; got {type(content).__name__}")
+        version = check_number("format", content["format"], least=1, whole=True)
+        if version > newest:
+            raise InputError(f"it has format {version}, this crac reads up to {newest}: upgrade crac")
+        yield content
+    except (InputError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
+        reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
+        raise InputError(f"{path} {complaint}: {reason}") from error
 
 
 def sha256(path: Path) -> str:

@@ -28,6 +28,8 @@ def test_notebook(site: Path) -> None:
 def test_audit(site: Path) -> None:
     page = site / "gallery" / "audit.html"
     assert re.search(r"gap outer \[band\] +│ +0\.09", text_of(page))
+    assert 'href="audit_report.html"' in page.read_text(encoding="utf-8")
+    assert "<svg" in (site / "gallery" / "audit_report.html").read_text(encoding="utf-8")
 
 
 def test_every_example_has_its_page(site: Path) -> None:

@@ -94,7 +94,7 @@ def test_damaged_files(fitted: crac.Guarantees, tmp_path: Path, change: dict[str
     with pytest.raises(InputError, match=message):
         crac.load_guarantees(tmp_path / "g.json")
     (tmp_path / "g.json").write_text("[1]")
-    with pytest.raises(InputError, match="must be a JSON object"):
+    with pytest.raises(InputError, match="must hold a JSON object"):
         crac.load_guarantees(tmp_path / "g.json")
 
 

@@ -11,8 +11,8 @@ from crac.calibration.identity import IdentityCalibrator
 from crac.calibration.region import RegionCalibrator
 from crac.calibration.temperature import TemperatureCalibrator
 from crac.calibration.vector import VectorCalibrator
-from crac.errors import InputError, check_number, one_of
-from crac.files import read_json
+from crac.errors import check_number, one_of
+from crac.files import versioned
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
     calibrator.name: calibrator
@@ -54,18 +54,8 @@ def build_calibrator(name: str, num_classes: int, **options: Any) -> Calibrator:
 
 def load_calibrator(path: str | Path) -> Calibrator:
     """Read a calibrator that :meth:`~crac.calibration.Calibrator.save` wrote; no code in the file is run."""
-    path = Path(path)
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise InputError(f"{path} is not a calibrator: it must hold a JSON object; got {type(content).__name__}")
-    try:
-        version = check_number("format", content["format"], least=1, whole=True)
-        if version > FORMAT:
-            raise InputError(f"it has format {version}, this crac reads up to {FORMAT}: upgrade crac")
+    with versioned(Path(path), FORMAT, "is not a calibrator") as content:
         check_number("num_classes", content["num_classes"], least=2, most=MOST_CLASSES, whole=True)
         calibrator = build_calibrator(content["calibrator"], content["num_classes"], **content["options"])
         calibrator.restore(content["weights"], content["fitted"])
-    except (InputError, LookupError, TypeError, ValueError, OverflowError, RuntimeError) as error:
-        reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
-        raise InputError(f"{path} is not a calibrator: {reason}") from error
     return calibrator

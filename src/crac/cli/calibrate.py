@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crac.cli.predict import add_model_options
+from crac.cli.options import add_model_options, add_sources, check_sources
 
 if TYPE_CHECKING:
     from crac.evaluation.calibrate import Calibratable
@@ -34,21 +34,11 @@ change (but for vector's)."""
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     add = parser.add_argument
-    add("model", nargs="?", type=Path, metavar="RUN", help="folder of a run (crac train)")
-    add("--probabilities", type=Path, metavar="DIR", help="folder of class probabilities of cases left out of training")
-    add("--labels", type=Path, metavar="DIR", help="folder of their NIfTI label maps")
-    add("--out", type=Path, metavar="FILE.json", help="file to write, with --probabilities")
+    add_sources(parser)
     add_fitting_options(parser)
     add("--regions", choices=("volume", "slice"), help="with --probabilities: boundaries in 3-D or in slices")
-    add(
-        "--patient",
-        metavar="REGEX",
-        help="with --probabilities: part of a file's name that says whose it is, as in 'patient[0-9]+' "
-        "(default: each volume is of another patient)",
-    )
     add("--orientation", choices=("stored", "ras"), help="with --probabilities: of nnU-Net's .npz without their .pkl")
     add("--mirror", action="store_true", help="for prediction with --mirror")
-    add("--data", type=Path, metavar="STORE", help="RUN's data, if it has moved")
     add_model_options(parser, calibration=False)
 
 
@@ -81,13 +71,8 @@ def run(args: argparse.Namespace) -> int:
     from crac.models.model import CALIBRATION, Model
     from crac.progress import track
 
-    if (args.model is None) == (args.probabilities is None) or (args.probabilities is None) != (args.labels is None):
-        raise InputError("give either RUN, or both --probabilities and --labels")
+    check_sources(args)
     if args.model is not None:
-        if args.model.is_file():
-            raise InputError(
-                f"RUN must be the folder of a run, which names its validation part; got the file {args.model}"
-            )
         if args.out or args.regions or args.patient or args.orientation:
             raise InputError("--out, --regions, --patient and --orientation go with --probabilities, not with RUN")
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crac.cli.predict import add_model_options
+from crac.cli.options import add_model_options
 
 if TYPE_CHECKING:
     from crac.evaluation import Evaluation

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crac.cli.predict import add_mirror, add_model_options
+from crac.cli.options import add_mirror, add_model_options, add_sources, check_sources
 
 if TYPE_CHECKING:
     from crac.guarantees import Guarantees
@@ -30,18 +30,9 @@ one patient, or another hospital. docs/guarantee.md explains each of them."""
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     add = parser.add_argument
-    add("model", nargs="?", type=Path, metavar="RUN", help="folder of a run (crac train)")
-    add("--probabilities", type=Path, metavar="DIR", help="folder of class probabilities of cases left out of training")
-    add("--labels", type=Path, metavar="DIR", help="folder of their NIfTI label maps")
-    add("--out", type=Path, metavar="FILE.json", help="file to write, with --probabilities")
+    add_sources(parser)
     add("--alpha", type=float, default=0.1, help="the risk that is accepted (default: %(default)s)")
     add("--split", choices=("validation", "test"), help="part of RUN's split (default: validation)")
-    add(
-        "--patient",
-        metavar="REGEX",
-        help="with --probabilities: part of a file's name that says whose it is, as in 'patient[0-9]+' "
-        "(default: each volume is of another patient)",
-    )
     add("--class-names", nargs="+", default=[], metavar="NAME", help="with --probabilities: background first")
     add(
         "--unit",
@@ -52,18 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--acceptable", type=float, default=0.7, metavar="DICE", help="flags: lower is bad (default: %(default)s)")
     add("--jobs", type=int, help="with --probabilities: processes that check the files (default: one a core)")
     add_mirror(parser)
-    add("--data", type=Path, metavar="STORE", help="RUN's data, if it has moved")
     add_model_options(parser)
     add("--json", action="store_true", help="print the file that was written")
 
 
 def run(args: argparse.Namespace) -> int:
     """Fit, write, say what is promised."""
-    from crac.errors import InputError
     from crac.guarantees.words import LIMITS, promises
 
-    if (args.model is None) == (args.probabilities is None) or (args.probabilities is None) != (args.labels is None):
-        raise InputError("give either RUN, or both --probabilities and --labels")
+    check_sources(args)
     found, out = _of_files(args) if args.model is None else _of_run(args)
     if args.json:
         print(json.dumps(json.loads(out.read_text(encoding="utf-8")), indent=2))
@@ -82,8 +70,6 @@ def _of_run(args: argparse.Namespace) -> tuple[Guarantees, Path]:
     from crac.models.model import Model
     from crac.progress import track
 
-    if args.model.is_file():
-        raise InputError(f"RUN must be the folder of a run, which names its validation part; got the file {args.model}")
     if args.out or args.patient or args.class_names:
         raise InputError("--out, --patient and --class-names go with --probabilities; RUN keeps its own guarantees")
     model = Model.load(args.model, args.device, args.checkpoint, args.batch_size, args.mirror, not args.no_calibration)

@@ -5,6 +5,8 @@ import json
 import sys
 from pathlib import Path
 
+from crac.cli.options import add_mirror, add_model_options
+
 NAME = "predict"
 HELP = "segment new images, with maps of how sure the model is"
 EXAMPLE = """examples:
@@ -59,32 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the images' maps as JSON")
 
 
-def add_mirror(parser: argparse.ArgumentParser) -> None:
-    """Average over mirrored versions of the images; in 0.1.0 the option was called --tta, which still works."""
-    parser.add_argument(
-        "--mirror", "--tta", action="store_true", help="average over mirrored versions of each image (once --tta)"
-    )
-
-
-def add_model_options(parser: argparse.ArgumentParser, calibration: bool = True) -> None:
-    """How a model is loaded and run, and whether its calibration is used."""
-    parser.add_argument("--checkpoint", choices=("best", "last"), default="best", help="default: %(default)s")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ... (default: %(default)s)")
-    parser.add_argument("--batch-size", type=int, default=16, help="slices or windows at a time (default: %(default)s)")
-    if calibration:
-        parser.add_argument(
-            "--no-calibration", action="store_true", help="the network as it is, without calibration.json"
-        )
-
-
 def run(args: argparse.Namespace) -> int:
     """Predict every image."""
     from crac.models.ensemble import load, split_runs
-    from crac.models.guarantees import run_guarantees
+    from crac.models.guarantees import GUARANTEES, run_guarantees
     from crac.models.maps import Map, Output
     from crac.models.predict import find_images, predict_images
     from crac.models.promised import Promised, to_look_at
-    from crac.progress import track
+    from crac.progress import note, track
 
     runs, inputs = split_runs([args.model, *args.input])
     model = load(runs, args.device, args.checkpoint, args.batch_size, args.mirror, not args.no_calibration)
@@ -92,6 +76,8 @@ def run(args: argparse.Namespace) -> int:
     outputs: list[Output] = [Map(name, args.dtype, args.largest_component) for name in dict.fromkeys(args.maps)]
     promised = None if args.no_guarantees or len(runs) > 1 else run_guarantees(runs[0], model)
     outputs += [] if promised is None else [Promised(promised)]
+    if len(runs) > 1 and not args.no_guarantees and any((run / GUARANTEES).exists() for run in runs):
+        note("an ensemble has no guarantees of its own, and those of its runs do not hold for it: none are written")
     found = predict_images(model, images, args.out, track, outputs, args.force)
     before = len(found.finished) // sum(len(output.files("")) for output in outputs)
     said = f"{_images(len(images) - before)} segmented"

@@ -141,13 +141,11 @@ def _choose_recipe(layout: str, source: Source, found: list[Inspection], dims: D
 
 def _check_target(target: Path) -> None:
     """Say no before the long work if the target is taken or cannot be made."""
-    if (target / RECORDS / FINGERPRINT).is_file():
-        pass  # of an interrupted run
-    elif target.is_dir() and {entry.name for entry in target.iterdir()} <= {RECORDS}:
-        pass
-    elif (target / "manifest.json").exists():
-        raise _finished(target)
-    elif os.path.lexists(target):
+    interrupted = (target / RECORDS / FINGERPRINT).is_file()
+    empty = target.is_dir() and {entry.name for entry in target.iterdir()} <= {RECORDS}
+    if os.path.lexists(target) and not interrupted and not empty:
+        if (target / "manifest.json").exists():
+            raise _finished(target)
         raise InputError(f"{target} exists already; choose another path")
     parent = next(folder for folder in (target, *target.parents) if os.path.lexists(folder))
     if not parent.is_dir():

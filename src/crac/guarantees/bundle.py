@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from crac._version import __version__
-from crac.errors import InputError, check_number
-from crac.files import read_json, write_json
+from crac.errors import InputError
+from crac.files import versioned, write_json
 from crac.guarantees.base import Guarantee
 from crac.guarantees.case import LabelledCase, check_case
 from crac.guarantees.margin import Margin
@@ -105,20 +105,10 @@ class Guarantees:
 
 def load_guarantees(path: str | Path) -> Guarantees:
     """Read what :meth:`Guarantees.save` wrote; no code in the file is run."""
-    path = Path(path)
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise InputError(f"{path} holds no guarantees: it must be a JSON object; got {type(content).__name__}")
-    try:
-        version = check_number("format", content["format"], least=1, whole=True)
-        if version > FORMAT:
-            raise InputError(f"it has format {version}, this crac reads up to {FORMAT}: upgrade crac")
+    with versioned(Path(path), FORMAT, "holds no guarantees") as content:
         names, options = content["class_names"], content["options"]
         found = Guarantees(content["num_classes"], content["alpha"], class_names=names, **options)
         for name, part in found.parts.items():
             part.load_state(content[name])
         found.patients, found.fitted = [str(patient) for patient in content["patients"]], dict(content["fitted"])
-    except (InputError, LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
-        raise InputError(f"{path} holds no guarantees: {reason}") from error
     return found

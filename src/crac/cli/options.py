@@ -1,0 +1,48 @@
+"""Options that several commands share."""
+
+import argparse
+from pathlib import Path
+
+
+def add_sources(parser: argparse.ArgumentParser) -> None:
+    """What a calibrator or a guarantee is fitted on: a run, or files of any model."""
+    add = parser.add_argument
+    add("model", nargs="?", type=Path, metavar="RUN", help="folder of a run (crac train)")
+    add("--probabilities", type=Path, metavar="DIR", help="folder of class probabilities of cases left out of training")
+    add("--labels", type=Path, metavar="DIR", help="folder of their NIfTI label maps")
+    add("--out", type=Path, metavar="FILE.json", help="file to write, with --probabilities")
+    add(
+        "--patient",
+        metavar="REGEX",
+        help="with --probabilities: part of a file's name that says whose it is, as in 'patient[0-9]+' "
+        "(default: each volume is of another patient)",
+    )
+    add("--data", type=Path, metavar="STORE", help="RUN's data, if it has moved")
+
+
+def check_sources(args: argparse.Namespace) -> None:
+    """Refuse neither and both of the sources, and a checkpoint in the place of a run."""
+    from crac.errors import InputError
+
+    if (args.model is None) == (args.probabilities is None) or (args.probabilities is None) != (args.labels is None):
+        raise InputError("give either RUN, or both --probabilities and --labels")
+    if args.model is not None and args.model.is_file():
+        raise InputError(f"RUN must be the folder of a run, which names its validation part; got the file {args.model}")
+
+
+def add_mirror(parser: argparse.ArgumentParser) -> None:
+    """Average over mirrored versions of the images; in 0.1.0 the option was called --tta, which still works."""
+    parser.add_argument(
+        "--mirror", "--tta", action="store_true", help="average over mirrored versions of each image (once --tta)"
+    )
+
+
+def add_model_options(parser: argparse.ArgumentParser, calibration: bool = True) -> None:
+    """How a model is loaded and run, and whether its calibration is used."""
+    parser.add_argument("--checkpoint", choices=("best", "last"), default="best", help="default: %(default)s")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ... (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=16, help="slices or windows at a time (default: %(default)s)")
+    if calibration:
+        parser.add_argument(
+            "--no-calibration", action="store_true", help="the network as it is, without calibration.json"
+        )
