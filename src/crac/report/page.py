@@ -7,18 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crac._version import __version__
-from crac.errors import InputError, require
+from crac.errors import InputError
 from crac.files import write_text
 from crac.metrics.claims import too_few
 from crac.palette import outline_colour
 from crac.report import charts, sections, words
+from crac.report.frame import fill
 from crac.report.promises import promises
 from crac.report.result import Result, check_comparable, difference, without_names
-
-jinja2, markupsafe = require("jinja2"), require("markupsafe")
-
-TEMPLATES = Path(__file__).with_name("templates")
 
 
 class Step(NamedTuple):
@@ -66,15 +62,8 @@ def render(
         raise InputError("results must hold at least one result; got none")
     check_comparable(results)
     results = without_names(results) if anonymous else list(results)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )  # fmt: skip
     context = _context(results, _mask(results), title, kicker)
-    page: str = environment.get_template("page.html.j2").render(
-        **context, story=story, blocks=blocks, contents=_contents(context, story, blocks)
-    )
-    return page
+    return fill("page.html.j2", **context, story=story, blocks=blocks, contents=_contents(context, story, blocks))
 
 
 def verdict(results: Sequence[Result]) -> list[str]:
@@ -103,9 +92,6 @@ def _context(results: Sequence[Result], mask: str, title: str, kicker: str) -> d
     names = [result.label for result in results]
     joined = f"{', '.join(names[:-1])} and {names[-1]}" if several else names[0]
     return {
-        "version": __version__,
-        "style": markupsafe.Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
-        "script": markupsafe.Markup((TEMPLATES / "page.js").read_text(encoding="utf-8")),
         "title": title or (f"{joined}, compared" if several else "Can these probabilities be trusted?"),
         "kicker": kicker or ("Comparison" if several else "Evaluation"),
         "about": sections.about(first, several, mask),
@@ -116,7 +102,7 @@ def _context(results: Sequence[Result], mask: str, title: str, kicker: str) -> d
         "verdict": verdict(results),
         "few": charts.FEW,
         "mask_words": words.MASKS[mask],
-        "numbers": sections.numbers(results, [known["ece"], known["gap"], known["dice"]]),
+        "numbers": list(sections.numbers(results, [known["ece"], known["gap"], known["dice"]])),
         "differences": list(sections.differences(results[1:], compared)),
         "reliability": [sections.reliability(number, result, mask) for number, result in enumerate(results)],
         "by_class": list(sections.by_class(results, mask)),

@@ -49,12 +49,17 @@ def numbers(results: Sequence[Result], chosen: Sequence[Measure]) -> Iterator[di
     texts = words.NUMBERS
     for measure, (name, text) in zip(chosen, texts, strict=True):
         values = []
-        for result in results:
-            mean, low, high = result.over_patients(measure.key)
-            span = "" if math.isnan(low) else f"95 % interval {measure.shown(low)} to {measure.shown(high)}"
-            shown = "-" if math.isnan(mean) else measure.shown(mean)
-            values.append({"label": result.label, "mean": shown, "range": span})
+        for colour, result in enumerate(results):
+            shown, span = in_words(measure, result.over_patients(measure.key))
+            values.append({"label": result.label, "mean": shown, "range": span, "colour": colour})
         yield {"name": name, "words": text, "measure": measure, "shown": values}
+
+
+def in_words(measure: Measure, found: tuple[float, float, float]) -> tuple[str, str]:
+    """A mean as printed, and a phrase with its interval if it has one."""
+    mean, low, high = found
+    span = "" if math.isnan(low) else f"95 % interval {measure.shown(low)} to {measure.shown(high)}"
+    return "-" if math.isnan(mean) else measure.shown(mean), span
 
 
 def differences(others: Sequence[Result], compared: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
