@@ -78,3 +78,12 @@ def test_training_evaluation_and_calibration_leave_them_out(
         assert summary["pooled"]["label_foreground"]["ece"] == pytest.approx(meter.compute().ece, abs=1e-6)
     assert main(["calibrate", str(run), "--method", "temperature", "--force", "--folds", "2"]) == 0
     assert (run / "calibration.json").is_file()
+    capsys.readouterr()
+    assert main(["guarantee", str(run), "--alpha", "0.5", "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert "box: its volume has no bounded interval: no calibration patient is labelled throughout" in said
+    assert "50 % of it has a probability of at least" in said
+    assert main(["evaluate", str(run), "--out", str(tmp_path / "audit")]) == 0
+    promised = json.loads((tmp_path / "audit" / "summary.json").read_text())["guarantees"]["by_class"]["box"]
+    assert promised["volume"]["patients"] == 0
+    assert promised["possible"]["patients"] == 2

@@ -10,12 +10,13 @@ from tests.guarantees.volumes import CLASSES, patients
 import crac
 from crac.errors import InputError
 from crac.guarantees.case import check_case, check_volume
-from crac.guarantees.referral import Doubts, doubts, mean_dice, risk_coverage
+from crac.guarantees.counts import Doubts
+from crac.guarantees.referral import risk_coverage
 
 
 def test_doubts_by_hand() -> None:
     second = np.array([[0.9, 0.8, 0.2], [0.1, 0.1, 0.0]])
-    found = doubts(check_volume(np.stack([1 - second, second]), (1.0, 1.0), 2))
+    found = check_volume(np.stack([1 - second, second]), (1.0, 1.0), 2).counted(entropy=True).doubts()
     # Two voxels are predicted, 1.7 of them right; 2.1 are expected in all.
     assert found.expected_dice == pytest.approx(1 - (2 * 1.7 + 1) / (2 + 2.1 + 1), abs=1e-6)
     undecided = sum(p * (1 - p) for p in second.ravel())
@@ -27,19 +28,23 @@ def test_doubts_by_hand() -> None:
 def test_nothing_predicted_and_nothing_expected_is_nothing_to_doubt() -> None:
     hot = torch.zeros(3, 4, 5, 6)
     hot[0] = 1
-    assert doubts(check_volume(hot, (1.0,) * 3, 3)) == Doubts(0.0, 1.0, 0.0)
+    sure = check_volume(hot, (1.0,) * 3, 3)
+    assert sure.counted(entropy=True).doubts() == Doubts(expected_dice=0, volume_uncertainty=0, boundary_entropy=1)
+    assert math.isnan(sure.counted().doubts().boundary_entropy)
     soft = torch.full((3, 4, 5, 6), 0.3)
     soft[0] = 0.4
-    assert doubts(check_volume(soft, (1.0,) * 3, 3)).expected_dice > 0.9  # much is expected, nothing is predicted
+    assert (
+        check_volume(soft, (1.0,) * 3, 3).counted().doubts().expected_dice > 0.9
+    )  # much is expected, nothing is predicted
 
 
 def test_dice_of_a_case() -> None:
     for case in patients(4):
         predicted = case.probabilities.argmax(0)
         expected = crac.dice(predicted, case.labels, CLASSES)[1:].nanmean()
-        assert mean_dice(check_case(case, CLASSES, "")) == pytest.approx(float(expected))
+        assert check_case(case, CLASSES, "").counts.dice == pytest.approx(float(expected))
     empty = crac.Case(np.stack([np.ones((3, 3)), np.zeros((3, 3))]), np.zeros((3, 3), int), (1.0, 1.0))
-    assert mean_dice(check_case(empty, 2, "")) == 1
+    assert check_case(empty, 2, "").counts.dice == 1
 
 
 @pytest.mark.parametrize("score", ["expected_dice", "boundary_entropy", "volume_uncertainty"])
@@ -47,7 +52,7 @@ def test_few_bad_cases_pass_without_a_flag(score: str) -> None:
     cases = patients(60)
     referral = crac.Referral(CLASSES, 0.1, score=score, acceptable=0.7).fit(cases)
     looks = [referral.predict(case.probabilities) for case in cases]
-    bad = np.array([mean_dice(check_case(case, CLASSES, "")) < 0.7 for case in cases])
+    bad = np.array([check_case(case, CLASSES, "").counts.dice < 0.7 for case in cases])
     flagged = np.array([look.flagged for look in looks])
     assert bad.mean() > 0.15
     allowed = 0.1 * 61 - 1
@@ -85,7 +90,7 @@ def test_risk_coverage_by_hand() -> None:
     assert risk_coverage([1, 1, 1], [0.9, 0.1, 0.5]).area == pytest.approx(0.5)  # knows nothing
     cases = patients(30)
     curve = crac.Referral(CLASSES, 0.1).fit(cases).curve()
-    losses = [1 - mean_dice(check_case(case, CLASSES, "")) for case in cases]
+    losses = [1 - check_case(case, CLASSES, "").counts.dice for case in cases]
     assert curve.chance == pytest.approx(np.mean(losses))
     assert curve.risk[-1] == pytest.approx(curve.chance)
     assert curve.best < curve.area

@@ -5,6 +5,8 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
+from crac import guarantees
+
 
 class Case(NamedTuple):
     """What a model says about one volume, and what is true.
@@ -17,6 +19,7 @@ class Case(NamedTuple):
         spacing: Millimetres between voxels along each axis of ``S``.
         from_logits: Whether ``scores`` are logits.
         slice_axis: Axis of ``S`` along which slices follow each other; by default that of the largest spacing.
+        ignore_index: Label of voxels that nobody has labelled, if there is one.
     """
 
     name: str
@@ -26,11 +29,17 @@ class Case(NamedTuple):
     spacing: Sequence[float]
     from_logits: bool = False
     slice_axis: int | None = None
+    ignore_index: int | None = None
 
     @property
     def probabilities(self) -> Tensor:
         """``(K, *S)``, whatever the scores are."""
         return self.scores.softmax(0) if self.from_logits else self.scores
+
+    @property
+    def for_guarantees(self) -> guarantees.Case:
+        """The case as guarantees take it."""
+        return guarantees.Case(self.probabilities, self.labels, self.spacing, self.patient, self.ignore_index)
 
     @property
     def axis(self) -> int:

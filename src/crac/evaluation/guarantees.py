@@ -6,9 +6,9 @@ from typing import Any
 
 from crac.errors import one_of
 from crac.evaluation.audit import file_cases
-from crac.evaluation.case import Case, CaseSource
+from crac.evaluation.case import CaseSource
 from crac.evaluation.run import RunCases
-from crac.guarantees import Guarantees
+from crac.guarantees import Case, Guarantees
 from crac.guarantees.units import check_alpha
 from crac.models.guarantees import GUARANTEES, tied_to
 from crac.models.model import Model
@@ -78,4 +78,4 @@ def guarantee_files(
 
 def _loaded(cases: CaseSource, track: Track) -> Iterator[Case]:
     for name in track(cases.names, "fitting", len(cases.names)):
-        yield cases.load(name)
+        yield cases.load(name).for_guarantees

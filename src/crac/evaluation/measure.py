@@ -55,7 +55,7 @@ def measure(case: Case, protocol: Protocol, shapes: Shapes | None = None) -> Mea
         shapes: Segmentation scores that are known, and where to keep new ones: distances between surfaces take most of
             the time, and calibration changes no label.
     """
-    name, patient, scores, labels, spacing, from_logits, _ = case
+    name, patient, scores, labels, spacing, from_logits = case[:6]
     axis = case.axis
     in_slices = protocol.regions == "slice" and labels.ndim == 3
     single = [each for each, size in enumerate(labels.shape) if size == 1]

@@ -1,20 +1,17 @@
 """What came of guarantees on cases with labels that they were not fitted on."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from crac.errors import InputError
 from crac.evaluation.case import CaseSource
 from crac.guarantees import Guarantees, risk_coverage
 from crac.guarantees.case import check_case
 from crac.guarantees.margin import needed
-from crac.guarantees.referral import DoubtCounter, mean_dice
 from crac.metrics import paired_bootstrap
 from crac.parallel import Workers
 from crac.progress import Track, silent
@@ -55,17 +52,22 @@ def realise(found: Guarantees, cases: CaseSource, *, jobs: int = 1, track: Track
 def _measured(found: Guarantees, cases: CaseSource, name: str) -> list[Row]:
     """One row a foreground class."""
     given = cases.load(name)
-    case = check_case(given, found.num_classes, given.name)
-    voxel, counts = case.volume.voxel, _counts(found, case.slabs())
-    doubt = DoubtCounter.of(case.volume)
-    distances, volumes = needed(case), found.volume.interval(doubt.sums, voxel)
-    look, dice = found.referral.judge(doubt.compute()), mean_dice(case)
+    case = check_case(given.for_guarantees, found.num_classes, given.name)
+    voxel, known = case.volume.voxel, case.ignored is None
+    own = case.volume.counted(entropy=True) if found.referral.entropy else case.own
+    distances, volumes = needed(case), found.volume.interval(own.sums, voxel)
+    look, dice = found.referral.judge(own.doubts()), case.counts.dice
+    pairs, counts = case.counts.pairs, {"label": case.counts.voxels}
+    counts |= {"argmax": pairs.sum(1), "argmax_hits": pairs.diagonal()}
+    for kind, control in (("possible", found.possible), ("certain", found.certain)):
+        counts[kind], counts[f"{kind}_hits"] = control.set_sizes(case.counts)
     rows = []
     for number in range(1, found.num_classes):
         count = {what: int(values[number]) for what, values in counts.items()}
         out, deep = distances[number - 1]
         estimate, low, high = volumes[number].tolist()
-        true = count["label"] * voxel
+        true = count["label"] * voxel if known else math.nan
+        missed = not low - 1e-9 <= true <= high + 1e-9
         rows.append({
             "volume": name,
             "patient": case.patient,
@@ -75,7 +77,7 @@ def _measured(found: Guarantees, cases: CaseSource, name: str) -> list[Row]:
             "low_ml": low,
             "high_ml": high,
             "argmax_ml": count["argmax"] * voxel,
-            "interval_misses": math.nan if math.isinf(high) else float(not low - 1e-9 <= true <= high + 1e-9),
+            "interval_misses": float(missed) if known and math.isfinite(high) else math.nan,
             "possible_ml": count["possible"] * voxel,
             "possible_misses": _share(count["label"] - count["possible_hits"], count["label"]),
             "argmax_misses": _share(count["label"] - count["argmax_hits"], count["label"]),
@@ -91,24 +93,6 @@ def _measured(found: Guarantees, cases: CaseSource, name: str) -> list[Row]:
             "dice": dice,
         })  # fmt: skip
     return rows
-
-
-def _counts(found: Guarantees, slabs: Iterator[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, NDArray[np.int64]]:
-    """Voxels of each class by label, by argmax and in its two sets, and how many of these are right."""
-    names = ("label", "argmax", "possible", "certain")
-    totals = {name: np.zeros(found.num_classes, dtype=np.int64) for name in names}
-    totals |= {f"{name}_hits": np.zeros(found.num_classes, dtype=np.int64) for name in names[1:]}
-    for values, labels in slabs:
-        winner = values.argmax(0)
-        sets = {"possible": found.possible.members(values), "certain": found.certain.members(values)}
-        for number in range(1, found.num_classes):
-            own = labels == number
-            totals["label"][number] += int(own.sum())
-            chosen = {"argmax": winner == number} | {name: rows[number] for name, rows in sets.items()}
-            for name, mask in chosen.items():
-                totals[name][number] += int(mask.sum())
-                totals[f"{name}_hits"][number] += int((mask & own).sum())
-    return totals
 
 
 def _share(part: int, whole: int, empty: float = math.nan) -> float:
@@ -139,10 +123,9 @@ def _summary(found: Guarantees, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _class_summary(found: Guarantees, number: int, rows: Sequence[Row]) -> dict[str, Any]:
-    widths = np.array([row["high_ml"] - row["low_ml"] for row in rows])
-    true = np.array([row["true_ml"] for row in rows])
+    width, true = _mean([row["high_ml"] - row["low_ml"] for row in rows]), _mean([row["true_ml"] for row in rows])
     errors = {
-        f"{name}_error_ml": float(np.mean(np.abs([row[f"{name}_ml"] for row in rows] - true)))
+        f"{name}_error_ml": _mean([abs(row[f"{name}_ml"] - row["true_ml"]) for row in rows])
         for name in ("estimate", "argmax")
     }
     return {
@@ -159,7 +142,7 @@ def _class_summary(found: Guarantees, number: int, rows: Sequence[Row]) -> dict[
         "core": _coverage(rows, "core_misses", found.margin.reasons.get(number))
         | {"millimetres": float(found.margin.inwards[number])},
         "volume": _coverage(rows, "interval_misses", found.volume.reasons.get(number))
-        | {"width_ml": float(widths.mean()), "width_share": _ratio(widths.mean(), true.mean())}
+        | {"width_ml": width, "width_share": _ratio(width, true)}
         | errors,
     }
 
@@ -225,12 +208,14 @@ def exact_interval(successes: float, trials: int, level: float = 0.95) -> tuple[
 
 def _size(rows: Sequence[Row], name: str) -> dict[str, float]:
     """How large the sets are, in millilitres and beside the true volumes."""
-    size, true = (float(np.mean([row[f"{column}_ml"] for row in rows])) for column in (name, "true"))
+    size, true = (_mean([row[f"{column}_ml"] for row in rows]) for column in (name, "true"))
     return {"size_ml": size, "size_share": _ratio(size, true)}
 
 
 def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if values else math.nan
+    """Of those that are known."""
+    known = [value for value in values if not math.isnan(value)]
+    return float(np.mean(known)) if known else math.nan
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -81,7 +81,7 @@ class RunCases:
     @torch.inference_mode()
     def load(self, name: str) -> Case:
         """Let the model predict a volume."""
-        about = self.store.cases[name]
+        about, ignored = self.store.cases[name], self.store.ignore_index
         logits = self.model.logits(torch.from_numpy(np.array(self.store.image(name), dtype=np.float32)))
         if self.transform is not None:
             logits = self.transform(logits)
@@ -89,13 +89,13 @@ class RunCases:
         scores = logits if calibrator is None else calibrate_volume(calibrator, logits).float()
         if self.grid == "prepared":
             labels = torch.from_numpy(np.array(self.store.label(name))).to(logits.device)
-            return Case(name, about.patient, scores, labels, about.prepared_spacing, calibrator is None, slice_axis=0)
+            return Case(name, about.patient, scores, labels, about.prepared_spacing, calibrator is None, 0, ignored)
         restored = torch.from_numpy(
             self.model.restore(scores.softmax(0) if calibrator is None else scores, about.geometry)
         )
         labels = torch.from_numpy(self.store.original_label(name))
         axis = self.store.manifest.recipe.slice_axis_of(about.geometry)
-        return Case(name, about.patient, restored, labels, about.spacing, slice_axis=axis)
+        return Case(name, about.patient, restored, labels, about.spacing, slice_axis=axis, ignore_index=ignored)
 
     def look(self, name: str) -> Look:
         """Return the first channel of a case's image, and which way up it is shown."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from crac.errors import InputError, check_number
-from crac.guarantees.case import LabelledCase, LabelledVolume, check_case
+from crac.guarantees.case import Case, LabelledVolume, check_case
 from crac.guarantees.units import Unit, check_alpha, check_unit, too_few
 
 
@@ -27,7 +27,7 @@ class Guarantee(ABC):
         self.num_classes, self.alpha, self.unit = int(num_classes), check_alpha(alpha), unit
         self.reset()
 
-    def fit(self, cases: Iterable[LabelledCase]) -> Self:
+    def fit(self, cases: Iterable[Case]) -> Self:
         """Fit on cases, any iterable, which is read once; one volume is in memory at a time."""
         self.reset()
         for case in cases:
@@ -35,7 +35,7 @@ class Guarantee(ABC):
             del case  # forgotten before the next one is made
         return self.solve()
 
-    def update(self, case: LabelledCase) -> None:
+    def update(self, case: Case) -> None:
         """Take in one case."""
         self.observe(check_case(case, self.num_classes, f"case {self._seen} without a patient"))
 

@@ -8,7 +8,7 @@ from crac._version import __version__
 from crac.errors import InputError
 from crac.files import versioned, write_json
 from crac.guarantees.base import Guarantee
-from crac.guarantees.case import LabelledCase, check_case
+from crac.guarantees.case import Case, check_case
 from crac.guarantees.margin import Margin
 from crac.guarantees.referral import Referral, Score
 from crac.guarantees.risk import RiskControl
@@ -69,7 +69,7 @@ class Guarantees:
         names = ("possible", "certain", "margin", "volume", "referral")
         return {name: getattr(self, name) for name in names}
 
-    def fit(self, cases: Iterable[LabelledCase]) -> Self:
+    def fit(self, cases: Iterable[Case]) -> Self:
         """Fit all of them on cases, any iterable, which is read once; one volume is in memory at a time."""
         parts = list(self.parts.values())
         for part in parts:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,10 +11,10 @@ from torch import Tensor
 
 from crac.errors import InputError
 from crac.functional.patches import check_integers
+from crac.guarantees.counts import Index, LabelCounts, VolumeCounter
 from crac.metrics.counts import RANGE_TOLERANCE, SUM_TOLERANCE
 
 Array = Tensor | NDArray[Any]
-Index = tuple[slice, ...]
 
 SLAB = 2**20
 """Voxels at a time: a volume is never copied as a whole."""
@@ -28,32 +28,14 @@ class Case(NamedTuple):
         labels: ``(*S)`` integers.
         spacing: Millimetres between voxels along each axis of ``S``.
         patient: Whom it shows. Volumes of one patient count as one; without a name the volume is a patient of its own.
+        ignore_index: Label of voxels that nobody has labelled, if there are any: they do not count.
     """
 
     probabilities: Array
     labels: Array
     spacing: Sequence[float]
     patient: str | None = None
-
-
-class LabelledCase(Protocol):
-    """All that a guarantee needs to know of a case; :class:`Case` has it, and other classes may."""
-
-    @property
-    def probabilities(self) -> Array:
-        """``(K, *S)``."""
-
-    @property
-    def labels(self) -> Array:
-        """``(*S)``."""
-
-    @property
-    def spacing(self) -> Sequence[float]:
-        """Millimetres between voxels."""
-
-    @property
-    def patient(self) -> str | None:
-        """Whom the volume shows."""
+    ignore_index: int | None = None
 
 
 class Volume(NamedTuple):
@@ -72,26 +54,32 @@ class Volume(NamedTuple):
         for index in _indices(self.probabilities):
             yield index, _taken(self.probabilities, (slice(None), *index)).flatten(1)
 
-    def winners(self) -> NDArray[np.uint16]:
-        """The most probable class of every voxel, ``(*S)``."""
-        out = np.empty(tuple(self.probabilities.shape[1:]), dtype=np.uint16)
+    def counted(self, entropy: bool = False) -> VolumeCounter:
+        """Count what the probabilities say by themselves."""
+        counter = VolumeCounter(len(self.probabilities), self.probabilities.shape[1:], entropy)
         for index, values in self.slabs():
-            part = out[index]
-            part[...] = values.argmax(0).numpy().reshape(part.shape)
-        return out
+            counter.add(index, values)
+        return counter
 
 
 class LabelledVolume(NamedTuple):
-    """A case, checked; ``patient`` is never ``None``."""
+    """A case, checked and counted.
+
+    Attributes:
+        volume: What the model says.
+        labels: ``(*S)``.
+        patient: Whom it shows.
+        ignored: ``(*S)``, the voxels that nobody has labelled; None if there are none.
+        own: Counts of the probabilities.
+        counts: Counts of probabilities and labels together.
+    """
 
     volume: Volume
     labels: NDArray[np.integer[Any]]
     patient: str
-
-    def slabs(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Probabilities ``(K, V)`` and labels ``(V,)``."""
-        for index, values in self.volume.slabs():
-            yield values, torch.from_numpy(self.labels[index].astype(np.int32).reshape(-1))
+    ignored: NDArray[np.bool_] | None
+    own: VolumeCounter
+    counts: LabelCounts
 
 
 def check_volume(probabilities: Array, spacing: Sequence[float], num_classes: int) -> Volume:
@@ -111,29 +99,46 @@ def check_volume(probabilities: Array, spacing: Sequence[float], num_classes: in
     return Volume(probabilities, sides)
 
 
-def check_case(case: LabelledCase, num_classes: int, patient: str) -> LabelledVolume:
-    """The case, if it is sound; ``patient`` is its name if it has none."""
+def check_case(case: Case, num_classes: int, patient: str) -> LabelledVolume:
+    """The case, counted, if it is sound; ``patient`` is its name if it has none."""
     volume = check_volume(case.probabilities, case.spacing, num_classes)
-    labels = case.labels.cpu() if isinstance(case.labels, Tensor) else torch.from_numpy(np.asarray(case.labels))
-    check_integers(labels)
-    shape = tuple(case.probabilities.shape[1:])
-    if tuple(labels.shape) != shape:
-        raise InputError(f"labels must have shape {shape} to match the probabilities; got {tuple(labels.shape)}")
-    low, high = (int(end) for end in labels.aminmax())
+    given = case.labels.cpu() if isinstance(case.labels, Tensor) else torch.from_numpy(np.asarray(case.labels))
+    check_integers(given)
+    labels, shape = given.numpy(), tuple(case.probabilities.shape[1:])
+    if labels.shape != shape:
+        raise InputError(f"labels must have shape {shape} to match the probabilities; got {labels.shape}")
+    ignored = None if case.ignore_index is None else labels == case.ignore_index
+    ignored = None if ignored is None or not ignored.any() else ignored
+    own, counts = VolumeCounter(num_classes, shape), LabelCounts.zeros(num_classes)
+    for index, values in volume.slabs():
+        _check_values(values)
+        winner, drawn = own.add(index, values), torch.from_numpy(labels[index].astype(np.int32).reshape(-1))
+        if ignored is not None:
+            known = torch.from_numpy(~ignored[index].reshape(-1))
+            values, winner, drawn = values[:, known], winner[known], drawn[known]
+        _check_labels(drawn, num_classes)
+        counts.add(values, winner, drawn)
+    if not counts.pairs.any():
+        raise InputError(f"labels must hold voxels that somebody has labelled; all are {case.ignore_index}")
+    return LabelledVolume(volume, labels, patient if case.patient is None else case.patient, ignored, own, counts)
+
+
+def _check_values(values: Tensor) -> None:
+    low, high, least = (float(end) for end in (*values.sum(0).aminmax(), values.amin()))
+    if not (1 - SUM_TOLERANCE < low <= high < 1 + SUM_TOLERANCE and least > -RANGE_TOLERANCE):
+        raise InputError(
+            "probabilities must be finite, not negative, and sum to 1 over the classes; "
+            f"got sums from {low:.4g} to {high:.4g} and values from {least:.4g}"
+        )
+
+
+def _check_labels(labels: Tensor, num_classes: int) -> None:
+    low, high = (int(end) for end in labels.aminmax()) if len(labels) else (0, 0)
     if low < 0 or high >= num_classes:
         raise InputError(
-            f"labels must lie in 0..{num_classes - 1}, for guarantees need volumes that are labelled throughout; "
+            f"labels must lie in 0..{num_classes - 1}, or be the ignore_index of the case; "
             f"got {low if low < 0 else high}"
         )
-    for _, values in volume.slabs():
-        total = values.sum(0)
-        ends = [float(end) for end in (*total.aminmax(), values.amin())]
-        if not (1 - SUM_TOLERANCE < ends[0] <= ends[1] < 1 + SUM_TOLERANCE and ends[2] > -RANGE_TOLERANCE):
-            raise InputError(
-                "probabilities must be finite, not negative, and sum to 1 over the classes; "
-                f"got sums from {ends[0]:.4g} to {ends[1]:.4g} and values from {ends[2]:.4g}"
-            )
-    return LabelledVolume(volume, labels.numpy(), patient if case.patient is None else case.patient)
 
 
 def like(result: Tensor, given: Array) -> Array:

@@ -5,7 +5,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-_FINE = 2.0**-7
 _LEAST = 2.0**-24
 _STEPS = 2**14
 
@@ -19,18 +18,14 @@ THRESHOLDS: NDArray[np.float64] = np.concatenate(
 """0, then 128 steps an octave up to 1/128, then 16,384ths up to 1: networks that are too sure hide what they miss at
 tiny probabilities. All are exact in ``float32``, so that ``p >= threshold`` is what was counted."""
 
-_FIRST_BITS = int(np.float32(_LEAST).view(np.int32)) >> 16
-_FIRST_STEP = int(np.searchsorted(THRESHOLDS, _FINE)) - _STEPS // 128
+_SHIFT = 10
+_FIRST, _LAST = (int(bits) >> _SHIFT for bits in np.array([_LEAST, 1], dtype=np.float32).view(np.int32))
+_BINS = np.concatenate([[0], (THRESHOLDS[1:].astype(np.float32).view(np.int32) >> _SHIFT) - _FIRST + 1])
 
 
 def histogram(values: Tensor) -> NDArray[np.int64]:
     """How many of some ``float32`` probabilities lie from each threshold up to the next."""
-    total = len(values)
-    values = values[values >= _LEAST].clamp_(max=1)  # most are 0, and rounding may leave 1.0000001
-    # The upper half of a float's bits counts 128 steps an octave.
-    small = (values.view(torch.int32) >> 16) - (_FIRST_BITS - 1)
-    large = (values * _STEPS).to(torch.int32) + _FIRST_STEP
-    level = torch.where(values < _FINE, small, large)
-    counts: NDArray[np.int64] = torch.bincount(level, minlength=len(THRESHOLDS)).numpy()
-    counts[0] = total - len(values)
-    return counts
+    # The upper bits of a float count 8,192 steps an octave, finer than any two thresholds; bin 0 is all that is less.
+    bins = (values.view(torch.int32) >> _SHIFT).sub_(_FIRST - 1).clamp_(0, _LAST - _FIRST + 1)
+    counts = torch.bincount(bins, minlength=_LAST - _FIRST + 2).numpy()
+    return np.add.reduceat(counts, _BINS)

@@ -1,7 +1,7 @@
 """Margins in millimetres: how far a contour must grow to hold the organ, or shrink to lie within it."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -11,11 +11,11 @@ from torch import Tensor
 from crac.functional.distances import within
 from crac.guarantees.base import ClassGuarantee
 from crac.guarantees.case import Array, LabelledVolume, check_volume, like
+from crac.guarantees.counts import Index, boxes
 from crac.guarantees.units import least_bound
 from crac.metrics.surface import surface
 
 Mask = NDArray[np.bool_]
-Box = tuple[slice, ...]
 
 
 class Margin(ClassGuarantee):
@@ -50,7 +50,7 @@ class Margin(ClassGuarantee):
 
     def _moved(self, probabilities: Array, spacing: Sequence[float], distances: list[float], outwards: bool) -> Array:
         volume = check_volume(probabilities, spacing, self.num_classes)
-        winners = volume.winners()
+        winners = volume.counted().winners
         out = torch.zeros(tuple(probabilities.shape), dtype=torch.bool)
         for number, box in boxes(winners, self.num_classes):
             distance = distances[number]
@@ -85,7 +85,7 @@ class Margin(ClassGuarantee):
 
 def needed(case: LabelledVolume) -> list[tuple[float | None, float]]:
     """The millimetres each foreground class needs, outwards (None if the patient does not have it) and inwards."""
-    winners, spacing, classes = case.volume.winners(), case.volume.spacing, len(case.volume.probabilities)
+    winners, spacing, classes = case.own.winners, case.volume.spacing, len(case.volume.probabilities)
     found, drawn = dict(boxes(winners, classes)), dict(boxes(case.labels, classes))
     result: list[tuple[float | None, float]] = []
     for number in range(1, classes):
@@ -95,27 +95,19 @@ def needed(case: LabelledVolume) -> list[tuple[float | None, float]]:
             box = _grown(box, winners.shape, [1] * winners.ndim)
             predicted, labelled = winners[box] == number, case.labels[box] == number
             outwards = _farthest(labelled & ~predicted, predicted, spacing)
-            inwards = _farthest(predicted & ~labelled, ~predicted, spacing)
+            wrong = predicted & ~labelled if case.ignored is None else predicted & ~labelled & ~case.ignored[box]
+            inwards = _farthest(wrong, ~predicted, spacing)
         result.append((outwards if number in drawn else None, inwards))
     return result
 
 
-def boxes(classes: NDArray[np.integer], num_classes: int) -> Iterator[tuple[int, Box]]:
-    """The smallest box around each class that there is, the background left out."""
-    from scipy.ndimage import find_objects
-
-    for number, box in enumerate(find_objects(classes, max_label=num_classes - 1), start=1):
-        if box is not None:
-            yield number, box
-
-
-def _union(first: Box | None, second: Box | None) -> Box | None:
+def _union(first: Index | None, second: Index | None) -> Index | None:
     if first is None or second is None:
         return first or second
     return tuple(slice(min(a.start, b.start), max(a.stop, b.stop)) for a, b in zip(first, second, strict=True))
 
 
-def _grown(box: Box, shape: Sequence[int], reach: Sequence[int]) -> Box:
+def _grown(box: Index, shape: Sequence[int], reach: Sequence[int]) -> Index:
     sides = zip(box, shape, reach, strict=True)
     return tuple(slice(max(side.start - more, 0), min(side.stop + more, size)) for side, size, more in sides)
 

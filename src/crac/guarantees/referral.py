@@ -1,21 +1,16 @@
 """Which cases a person should look at, told from their own probabilities."""
 
 import math
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from crac.errors import check_number, one_of
 from crac.guarantees.base import Guarantee
-from crac.guarantees.case import Array, LabelledVolume, Volume, check_volume
-from crac.guarantees.margin import boxes
+from crac.guarantees.case import Array, LabelledVolume, check_volume
+from crac.guarantees.counts import Doubts
 from crac.guarantees.units import Unit, least_bound, too_few
-from crac.guarantees.volume import Sums
-from crac.metrics.surface import surface
 
 Score = Literal["expected_dice", "boundary_entropy", "volume_uncertainty"]
 WORDS = {
@@ -24,22 +19,6 @@ WORDS = {
     "volume_uncertainty": "the undecided share of its volume",
 }
 """A doubt in words."""
-
-
-class Doubts(NamedTuple):
-    """How doubtful a case is by its own probabilities, between 0 (sure) and 1.
-
-    Attributes:
-        expected_dice: 1 minus the Dice that the probabilities expect of the most probable classes, the mean over
-            classes.
-        boundary_entropy: Mean entropy, as a share of the largest, of the voxels on predicted surfaces; 1 if there are
-            none.
-        volume_uncertainty: Sum of ``p (1 - p)`` over the sum of ``p``, of all classes but the background.
-    """
-
-    expected_dice: float
-    boundary_entropy: float
-    volume_uncertainty: float
 
 
 class Look(NamedTuple):
@@ -79,7 +58,7 @@ class Referral(Guarantee):
     Args:
         num_classes: ``K``, the background included.
         alpha: The accepted risk that a new patient's segmentation is bad and not flagged.
-        score: What tells doubtful cases: one of the fields of :class:`Doubts`.
+        score: What tells doubtful cases: one of the fields of :class:`~crac.guarantees.counts.Doubts`.
         acceptable: Dice below which a segmentation is bad.
         unit: As for :class:`~crac.guarantees.base.Guarantee`.
 
@@ -108,10 +87,15 @@ class Referral(Guarantee):
         self.score, self.acceptable = score, float(acceptable)
         super().__init__(num_classes, alpha, unit=unit)
 
+    @property
+    def entropy(self) -> bool:
+        """Whether the score needs the entropy of voxels."""
+        return self.score == "boundary_entropy"
+
     def predict(self, probabilities: Array) -> Look:
         """Whether a person should look at a case, and why."""
         volume = check_volume(probabilities, [1.0] * (len(probabilities.shape) - 1), self.num_classes)
-        return self.judge(doubts(volume))
+        return self.judge(volume.counted(self.entropy).doubts())
 
     def judge(self, found: Doubts) -> Look:
         """The same for a case whose doubts are known."""
@@ -143,9 +127,9 @@ class Referral(Guarantee):
         self.largest, self.patients = float(state["largest"]), int(state["patients"])
 
     def _observe(self, case: LabelledVolume) -> None:
-        doubt = float(getattr(doubts(case.volume), self.score))
-        quality = mean_dice(case)
-        self._volumes.setdefault(case.patient, []).append((doubt, quality))
+        own = case.volume.counted(entropy=True) if self.entropy else case.own
+        doubt = float(getattr(own.doubts(), self.score))
+        self._volumes.setdefault(case.patient, []).append((doubt, case.counts.dice))
 
     def _solve(self) -> None:
         self.patients = len(self._volumes)
@@ -162,70 +146,6 @@ class Referral(Guarantee):
         self.threshold, self.largest, self.patients = math.nan, math.inf, 0
         self.reason = None
         self._volumes: dict[str, list[tuple[float, float]]] = {}
-
-
-class DoubtCounter:
-    """The doubts of a volume whose probabilities come in parts; keeps 4 bytes a voxel.
-
-    Args:
-        classes: ``K``.
-        shape: ``S``.
-    """
-
-    def __init__(self, classes: int, shape: Sequence[int]) -> None:
-        self.sums = Sums(np.zeros(classes), np.zeros(classes), 0)
-        self._inside, self._size = np.zeros((2, classes))
-        self._winners = np.empty(tuple(shape), dtype=np.uint16)
-        self._entropy = np.empty(tuple(shape), dtype=np.float16)
-
-    @classmethod
-    def of(cls, volume: Volume) -> Self:
-        """Counted over a whole volume."""
-        counter = cls(len(volume.probabilities), volume.probabilities.shape[1:])
-        for index, values in volume.slabs():
-            counter.add(index, values)
-        return counter
-
-    def add(self, index: tuple[slice, ...], values: Tensor) -> None:
-        """Take in the probabilities ``(K, V)``, ``float32``, of the voxels at an index of ``S``."""
-        top, winner = values.max(0)
-        self.sums = self.sums.plus(Sums.over([values]))
-        self._inside += torch.bincount(winner, top.double(), minlength=len(values)).numpy()
-        self._size += torch.bincount(winner, minlength=len(values)).numpy()
-        part = self._winners[index]
-        part[...] = winner.numpy().reshape(part.shape)
-        entropy = torch.xlogy(values, values).sum(0).div_(-math.log(len(values)))
-        self._entropy[index] = entropy.numpy().reshape(part.shape)
-
-    def compute(self) -> Doubts:
-        """The doubts of all voxels."""
-        # One voxel more in both: a class that is nowhere, and not expected anywhere, is nothing to doubt.
-        overlap = (2 * self._inside + 1) / (self._size + self.sums.expected + 1)
-        share = self.sums.undecided[1:].sum() / (self.sums.expected[1:].sum() + 1)
-        return Doubts(float(1 - overlap[1:].mean()), self._boundary_entropy(), float(share))
-
-    def _boundary_entropy(self) -> float:
-        total, voxels = 0.0, 0
-        for number, box in boxes(self._winners, len(self._size)):
-            found = self._entropy[box][surface(self._winners[box] == number)]
-            total, voxels = total + float(found.sum(dtype=np.float64)), voxels + len(found)
-        return total / voxels if voxels else 1.0
-
-
-def doubts(volume: Volume) -> Doubts:
-    """Every doubt of a volume, from its probabilities alone."""
-    return DoubtCounter.of(volume).compute()
-
-
-def mean_dice(case: LabelledVolume) -> float:
-    """Dice of the most probable classes, the mean of the foreground classes that either map has; 1 if none has any."""
-    classes = len(case.volume.probabilities)
-    table = torch.zeros(classes * classes, dtype=torch.int64)
-    for values, labels in case.slabs():
-        table += torch.bincount(values.argmax(0) * classes + labels, minlength=classes * classes)
-    pairs = table.view(classes, classes).double()
-    found = (2 * pairs.diagonal() / (pairs.sum(0) + pairs.sum(1)))[1:]
-    return 1.0 if found.isnan().all() else float(found.nanmean())
 
 
 def risk_coverage(doubt: ArrayLike, loss: ArrayLike) -> RiskCoverage:

@@ -10,7 +10,8 @@ from torch import Tensor
 from crac.errors import one_of
 from crac.guarantees.base import ClassGuarantee
 from crac.guarantees.case import Array, LabelledVolume, check_volume, like
-from crac.guarantees.levels import THRESHOLDS, histogram
+from crac.guarantees.counts import LabelCounts, Numbers
+from crac.guarantees.levels import THRESHOLDS
 from crac.guarantees.units import Unit, reduce_unit, within_budget
 
 Loss = Literal["fnr", "fdr"]
@@ -73,27 +74,26 @@ class RiskControl(ClassGuarantee):
 
     def members(self, values: Tensor) -> Tensor:
         """Which of the voxels whose probabilities are ``(K, V)``, in ``float32``, belong to each set, ``(K, V)``."""
-        thresholds = self.thresholds.nan_to_num(0.0 if self.loss == "fnr" else torch.inf).float()
-        thresholds[0] = torch.inf
-        return values >= thresholds[:, None]
+        return values >= self._limits()[:, None]
+
+    def set_sizes(self, counts: LabelCounts) -> tuple[Numbers, Numbers]:
+        """How many voxels of a volume are in the set of each class, and how many of these are right, ``(K,)`` each."""
+        reached = self._limits().double().numpy()[:, None] <= THRESHOLDS
+        return (counts.sizes * reached).sum(1), (counts.hits * reached).sum(1)
+
+    def _limits(self) -> Tensor:
+        limits = self.thresholds.nan_to_num(0.0 if self.loss == "fnr" else torch.inf).float()
+        limits[0] = torch.inf
+        return limits
 
     def _observe(self, case: LabelledVolume) -> None:
-        hits = np.zeros((self.num_classes, len(THRESHOLDS)), dtype=np.int64)
-        sizes = np.zeros_like(hits)
-        for values, labels in case.slabs():
-            present = torch.bincount(labels, minlength=self.num_classes)
-            for number in range(1, self.num_classes):
-                if present[number]:
-                    hits[number] += histogram(values[number][labels == number])
-                if self.loss == "fdr":
-                    sizes[number] += histogram(values[number])
         for number in range(1, self.num_classes):
-            found = hits[number].sum()
+            hits, sizes, found = case.counts.hits[number], case.counts.sizes[number], case.counts.voxels[number]
             self._present[number] |= bool(found)
             if self.loss == "fdr":
-                self._curves[number].setdefault(case.patient, []).append(_wrong(hits[number], sizes[number]))
+                self._curves[number].setdefault(case.patient, []).append(_wrong(hits, sizes))
             elif found:
-                missed = np.concatenate([[0], np.cumsum(hits[number])[:-1]])
+                missed = np.concatenate([[0], np.cumsum(hits)[:-1]])
                 self._curves[number].setdefault(case.patient, []).append(missed / found)
 
     def _count(self, number: int) -> int:
@@ -129,7 +129,7 @@ def best_level(total: Curve, patients: int, alpha: float, loss: Loss) -> int | N
     return level if level < len(total) else None
 
 
-def _wrong(hits: NDArray[np.int64], sizes: NDArray[np.int64]) -> Curve:
+def _wrong(hits: Numbers, sizes: Numbers) -> Curve:
     """Share of the set from each threshold on that is not the class."""
     right, size = (np.cumsum(counts[::-1])[::-1] for counts in (hits, sizes))
     return np.asarray(1 - np.divide(right, size, out=np.ones(len(size)), where=size > 0))

@@ -1,55 +1,26 @@
 """Volumes with an interval that covers the truth."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, Self, get_args
+from collections.abc import Sequence
+from typing import Literal, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from crac.errors import one_of
 from crac.guarantees.base import ClassGuarantee
 from crac.guarantees.case import Array, LabelledVolume, check_volume, like
+from crac.guarantees.counts import Sums, Values
 from crac.guarantees.units import Unit, least_bound
 
 Scale = Literal["uncertainty", "estimate"]
-Values = NDArray[np.float64]
-
-
-class Sums(NamedTuple):
-    """Sums over voxels, ``(K,)`` each, and how many voxels there were.
-
-    Attributes:
-        expected: Of the probabilities ``p``.
-        undecided: Of ``p (1 - p)``.
-        voxels: One number.
-    """
-
-    expected: Values
-    undecided: Values
-    voxels: int
-
-    @classmethod
-    def over(cls, slabs: Iterable[Tensor]) -> Self:
-        """Add up probabilities ``(K, V)``, slab by slab."""
-        expected, undecided, voxels = np.zeros(1), np.zeros(1), 0
-        for values in slabs:
-            expected = expected + values.sum(1, dtype=torch.float64).numpy()
-            undecided = undecided + values.mul(1 - values).sum(1, dtype=torch.float64).numpy()
-            voxels += values.shape[1]
-        return cls(expected, np.maximum(undecided, 0), voxels)
-
-    def plus(self, other: Self) -> Self:
-        """The sums of both."""
-        return type(self)(self.expected + other.expected, self.undecided + other.undecided, self.voxels + other.voxels)
 
 
 class VolumeInterval(ClassGuarantee):
     """The volume of each class as its probabilities expect it, with an interval that covers the true one.
 
     The estimate is ``sum p`` times the size of a voxel, the interval is ``estimate +- factor * scale``. A patient
-    without the class has a volume of 0, and counts.
+    without the class has a volume of 0, and counts; a volume with voxels that nobody has labelled does not.
 
     Args:
         num_classes: ``K``, the background included.
@@ -83,7 +54,7 @@ class VolumeInterval(ClassGuarantee):
             spacing: Millimetres between voxels.
         """
         volume = check_volume(probabilities, spacing, self.num_classes)
-        found = self.interval(Sums.over(values for _, values in volume.slabs()), volume.voxel)
+        found = self.interval(volume.counted().sums, volume.voxel)
         return like(torch.from_numpy(found), probabilities)
 
     def interval(self, sums: Sums, voxel: float) -> Values:
@@ -102,18 +73,18 @@ class VolumeInterval(ClassGuarantee):
         )
 
     def _observe(self, case: LabelledVolume) -> None:
-        counts = np.zeros(self.num_classes, dtype=np.int64)
-
-        def slabs() -> Iterator[Tensor]:
-            for values, labels in case.slabs():
-                np.add(counts, torch.bincount(labels, minlength=self.num_classes).numpy(), out=counts)
-                yield values
-
-        sums = Sums.over(slabs())
-        scores = np.abs(counts - sums.expected) * case.volume.voxel / self._scale(sums, case.volume.voxel)
+        if case.ignored is not None:  # how much there is of each class is not known
+            return
+        true, sums, voxel = case.counts.voxels, case.own.sums, case.volume.voxel
+        scores = np.abs(true - sums.expected) * voxel / self._scale(sums, voxel)
         for number in range(1, self.num_classes):
             self._scores[number].setdefault(case.patient, []).append(float(scores[number]))
-            self._present[number] |= bool(counts[number])
+            self._present[number] |= bool(true[number])
+
+    def _solve(self) -> None:
+        super()._solve()
+        if not self._scores[1]:
+            self.reasons = dict.fromkeys(self.reasons, "no calibration patient is labelled throughout")
 
     def _count(self, number: int) -> int:
         return len(self._scores[number]) if self._present[number] else 0

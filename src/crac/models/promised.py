@@ -13,7 +13,7 @@ import torch
 from crac.data.nifti import write_channels
 from crac.files import finite, read_json, write_json, write_text
 from crac.guarantees import Guarantees
-from crac.guarantees.referral import DoubtCounter
+from crac.guarantees.counts import VolumeCounter
 from crac.models.maps import Target
 from crac.models.planes import Planes
 from crac.models.predictor import Piece
@@ -64,13 +64,13 @@ class PromisedWriting:
         planes = [shape.pop(target.axis), *shape]
         cpu = torch.device("cpu")
         self._sets = {kind: Planes((guarantees.num_classes, *planes), torch.uint8, cpu, target.out) for kind in SETS}
-        self._doubt = DoubtCounter(guarantees.num_classes, target.geometry.shape)
+        self._counter = VolumeCounter(guarantees.num_classes, target.geometry.shape, guarantees.referral.entropy)
 
     def add(self, piece: Piece) -> None:
         """Take one plane."""
         probabilities = torch.from_numpy(np.ascontiguousarray(piece.prediction.probabilities))
         values = probabilities.flatten(1)
-        self._doubt.add(piece.where, values)
+        self._counter.add(piece.where, values)
         possible, certain = self.guarantees.possible.members(values), self.guarantees.certain.members(values)
         background = ~certain[1:].any(0), ~possible[1:].any(0)
         for kind, members, rest in zip(SETS, (possible, certain), background, strict=True):
@@ -94,13 +94,13 @@ class PromisedWriting:
         writer.writeheader()
         writer.writerows(rows)
         write_text(out / f"{name}_volumes.csv", text.getvalue())
-        look = self.guarantees.referral.judge(self._doubt.compute())
+        look = self.guarantees.referral.judge(self._counter.doubts())
         review = {"image": name, "look": look.flagged, "reason": look.reason, "doubt": look.doubt, "volumes": rows}
         write_json(out / f"{name}_review.json", review)
 
     def _volumes(self) -> list[dict[str, Any]]:
         voxel = math.prod(self.target.geometry.spacing) / 1000
-        found = self.guarantees.volume.interval(self._doubt.sums, voxel)
+        found = self.guarantees.volume.interval(self._counter.sums, voxel)
         return [
             {
                 "class": self.target.class_names[number],

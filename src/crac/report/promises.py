@@ -90,11 +90,11 @@ def _volumes(result: Result) -> Iterator[dict[str, Any]]:
     for name in result.classes[1:]:
         rows = [row for row in result.promised if row["class"] == name]
         if rows:
-            held = sum(row["interval_misses"] == 0 for row in rows)
+            judged = [row["interval_misses"] for row in rows if not math.isnan(row["interval_misses"])]
             about = f"{name}: estimated volumes and their intervals against the true ones, in ml."
             yield {
                 "name": name,
-                "words": f"{held} of {len(rows)} intervals hold the true volume.",
+                "words": f"{judged.count(0)} of {len(judged)} intervals hold the true volume.",
                 "drawn": _scatter(rows, about),
             }
 
@@ -120,14 +120,7 @@ def _scatter(rows: Sequence[Mapping[str, Any]], about: str) -> Markup:
         if not math.isnan(low):
             parts.append(tag("path", d=f"M{x(true):.1f} {y(low):.1f}V{y(high):.1f}", class_=f"line {colour}"))
         parts.append(tag("circle", tag("title", text), cx=x(true), cy=y(estimate), r=3.5, class_=f"dot solid {colour}"))
-    return tag(
-        "svg",
-        *parts,
-        viewBox=f"0 0 {LEFT + SIDE + 10} {TOP + SIDE + FOOT}",
-        role="img",
-        aria_label=about,
-        class_="reliability",
-    )
+    return _svg(parts, about)
 
 
 def _svg(parts: Sequence[Markup], about: str) -> Markup:
@@ -161,14 +154,7 @@ def _risk_coverage(referral: Mapping[str, Any]) -> Markup:
         words = tag("title", f"{share:.0%} kept: 1 - Dice {value:.3f}")
         parts.append(tag("circle", words, cx=x, cy=y, r=2.5, class_="dot solid c0"))
     about = f"Risk against coverage. {_risk_words(referral)}"
-    return tag(
-        "svg",
-        *parts,
-        viewBox=f"0 0 {LEFT + SIDE + 10} {TOP + SIDE + FOOT}",
-        role="img",
-        aria_label=about,
-        class_="reliability",
-    )
+    return _svg(parts, about)
 
 
 def _risk_words(referral: Mapping[str, Any]) -> str:
