@@ -28,7 +28,7 @@ AUDIT = (
     ("python", "examples/audit_data.py", "example"),
     (
         *("crac", "evaluate", "--probabilities", "example/probabilities", "--labels", "example/labels"),
-        *("--out", "audit", "--class-names", "background", "liver", "tumour", "--jobs", "1"),
+        *("--out", "audit", "--class-names", "background", "liver", "tumour", "--jobs", "1", "--anonymous"),
     ),
 )
 

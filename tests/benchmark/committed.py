@@ -20,3 +20,8 @@ def many_patients(result: CellResult, copies: int = 3) -> CellResult:
         f"{v}-{n}": [x * (1 + 0.01 * n) for x in own] for v, own in result.volumes.items() for n in range(copies)
     }
     return replace(result, volumes=volumes, patients={name: name for name in volumes})
+
+
+def as_on_acdc(results: list[CellResult]) -> list[CellResult]:
+    """The results as if they were of a data set and a backbone that the paper has."""
+    return [replace(r, cell=replace(r.cell, dataset="acdc", backbone="unet")) for r in results]

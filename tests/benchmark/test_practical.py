@@ -94,8 +94,8 @@ def test_a_finished_benchmark_needs_its_results_only(practical: Path, store: Sto
 
 
 def test_the_page_has_a_table_for_each_objective_and_what_the_threshold_counts(practical: Path) -> None:
-    texts, figures = compose(group_results(load_results([practical / "results"])), Path("nowhere"))
-    page = texts["benchmark.md"]
+    content = compose(group_results(load_results([practical / "results"])))
+    texts, figures, page = content.tables(), content.drawn, content.markdown()
     for objective in ("CE", "Dice-CE"):
         table = texts[f"tables/main-{objective}-unet.md"]
         assert [line.split("|")[1].strip() for line in table.splitlines()[4:]] == [
@@ -106,7 +106,7 @@ def test_the_page_has_a_table_for_each_objective_and_what_the_threshold_counts(p
         assert f"tables/fair-acdc-{objective}-unet.md" in texts
         harm = texts[f"tables/harm-acdc-{objective}-unet.csv"].splitlines()
         assert [line.split(",")[0].strip('"') for line in harm[1:3]] == ["CRaC (signed)", "CRaC (signed) + T"]
-        assert f"images/benchmark/threshold-acdc-{objective}-unet.png" in figures
+        assert f"images/benchmark/threshold-acdc-{objective}-unet.svg" in figures
     assert "What the threshold of TACE counts" in page
     assert "First by Friedman rank" not in page  # one test patient shows nothing
     assert "every volume weighing the same; they change no label" in page

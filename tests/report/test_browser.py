@@ -5,8 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.benchmark.committed import FIXTURE
 from tests.report.evaluations import NAUGHTY
 
+from crac.benchmark.report import render
 from crac.report.page import Step, write_page
 from crac.report.result import Result
 
@@ -25,7 +27,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def pages(folders, tmp_path_factory) -> dict[str, Path]:
-    """A page of one result, one that compares two with long names, and one of two patients."""
+    """A page of one result, one that compares two with long names, one of two patients, and a benchmark's."""
     folder = tmp_path_factory.mktemp("pages")
     sharp, soft = Result.read(folders(), "x"), Result.read(folders(8, 2.0), "a-name-that-goes-on-" * 4)
     story = [Step("A step", "What was done.", "crac evaluate " + "a-very-long-path/" * 12)]
@@ -33,6 +35,7 @@ def pages(folders, tmp_path_factory) -> dict[str, Path]:
         "one": write_page(folder / "one.html", [sharp]),
         "two": write_page(folder / "two.html", [sharp, soft], story=story),
         "few": write_page(folder / "few.html", [Result.read(folders(2), "x")]),
+        "benchmark": render([FIXTURE / "results"], folder / "benchmark")[0],
     }
 
 
@@ -67,7 +70,7 @@ def picture(page, case: str = "#case-0") -> str:
 
 
 @pytest.mark.parametrize("width", [1400, 800, 400])
-@pytest.mark.parametrize("name", ["one", "two", "few"])
+@pytest.mark.parametrize("name", ["one", "two", "few", "benchmark"])
 def test_nothing_overflows(opened, name, width):
     page = opened(name, width, "dark" if width == 800 else "light")
     page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
@@ -163,16 +166,18 @@ def test_sorting_sorts_both_ways_and_by_keyboard(opened):
 
 
 def test_every_figure_has_its_text_and_every_control_its_name(opened):
-    for name in ("one", "two"):
+    for name, sections in (("one", 6), ("two", 6), ("benchmark", 4)):
         page = opened(name)
         nameless = page.evaluate(
-            """() => [...document.querySelectorAll('svg:not([aria-hidden]), canvas, input')]
-            .filter((one) => !one.getAttribute('aria-label')?.trim() && !one.closest('label')?.textContent.trim())
+            """() => [...document.querySelectorAll('svg:not([aria-hidden]), canvas, input, img')]
+            .filter((one) => !one.getAttribute('aria-label')?.trim() && !one.closest('label')?.textContent.trim()
+                && !one.alt?.trim())
             .map((one) => one.outerHTML.slice(0, 100))"""
         )
         assert nameless == []
         assert page.evaluate("[...document.querySelectorAll('figure')].every((one) => one.querySelector('figcaption'))")
-        assert page.evaluate("document.querySelectorAll('main h2').length") >= 6
+        assert page.evaluate("document.querySelectorAll('main h2').length") >= sections
+        assert page.evaluate("[...document.images].every((one) => one.naturalWidth > 100)")
 
 
 def test_explanations_open_by_keyboard(opened):

@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--render", nargs="+", metavar="RESULTS", help="run nothing: write a report from results")
     parser.add_argument("--maps", metavar="DIR", help="with --render: slices for the pictures (bench/maps)")
     parser.add_argument("--paper", action="store_true", help="print the paper's values beside ours")
+    parser.add_argument("--anonymous", action="store_true", help="no pictures and no names of volumes in the report")
     parser.add_argument("--json", action="store_true", help="print what is done, broken and left as JSON")
 
 
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if args.render is not None:
         from crac.benchmark.report import render
 
-        written = render(args.render, args.out, args.maps, args.paper)
+        written = render(args.render, args.out, args.maps, args.paper, args.anonymous)
         print(json.dumps([str(path) for path in written]) if args.json else f"{len(written)} files in {args.out}")
         return 0
     from crac.benchmark import Suite, merge_results, run_benchmark
@@ -77,22 +78,22 @@ def run(args: argparse.Namespace) -> int:
         for name, problem in summary.broken.items():
             print(f"  {name}: {problem}")
     if summary.done:
-        _report(Path(args.out), args.paper, quiet=args.json)
+        _report(Path(args.out), args.paper, args.anonymous, quiet=args.json)
     return 1 if summary.broken else 0
 
 
-def _report(out: Path, paper: bool, quiet: bool) -> None:
+def _report(out: Path, paper: bool, anonymous: bool, quiet: bool) -> None:
     """Render, or say how to where the packages for it are missing: the numbers are safe either way."""
     try:
         from crac.benchmark.report import render
 
-        render([out / "results"], out / "report", out / "maps", paper)
+        render([out / "results"], out / "report", out / "maps", paper, anonymous)
     except MissingExtraError as error:
         hint = f"crac benchmark --render {out / 'results'} --maps {out / 'maps'} --out {out / 'report'}"
         print(f"no report: {error}; later: {hint}", file=sys.stderr)
         return
     if not quiet:
-        print((out / "report" / "benchmark.md").as_posix())
+        print((out / "report" / "benchmark.html").as_posix())
 
 
 def _pair(text: str) -> tuple[str, Path]:
