@@ -68,9 +68,21 @@ def test_predict_writes_what_is_promised(run: Path, tmp_path: Path, capsys: Any)
     for folder, more, there in (("maps", [], True), ("plain", ["--no-guarantees"], False)):
         arguments = ["predict", str(run), str(image), "--out", str(tmp_path / folder), "--device", "cpu", "--json"]
         assert main([*arguments, *more]) == 0
-        written = json.loads(capsys.readouterr().out)
-        assert any(name.endswith("_volumes.csv") for name in written) == there
-        assert all(Path(name).is_file() for name in written)
+        said = capsys.readouterr()
+        (about,) = json.loads(said.out)
+        assert about["image"] == "image"
+        assert any(name.endswith("_volumes.csv") for name in about["files"]) == there
+        assert all(Path(name).is_file() for name in about["files"])
+        assert ("look" in about) == there
+    about = json.loads((tmp_path / "maps" / "image_review.json").read_text())
+    assert (about["fitted_on"], about["patients"]) == ("validation", 8)
+    assert bool(about["reason"]) == about["look"]
+    found = run_guarantees(run, Model.load(run, "cpu"))
+    volumes = found.volume.predict(Model.load(run, "cpu").predict(image).probabilities, (8, 8, 40))
+    for row, expected in zip(about["volumes"], volumes[1:], strict=True):
+        ends = [np.inf if row[end] is None else row[end] for end in ("estimate_ml", "low_ml", "high_ml")]
+        np.testing.assert_allclose(ends, expected, rtol=1e-4)
+        assert row["level"] == 0.8
 
 
 def write_image(path: Path) -> Path:

@@ -284,7 +284,8 @@ def test_command_line(run: Path, store: Store, tmp_path: Path, capsys: pytest.Ca
     assert main([*arguments, *map(str, raw), *options, "--json"]) == 0
     said = capsys.readouterr()
     assert "1 image segmented, 1 image finished before (--force segments them again)" in said.err
-    assert json.loads(said.out) == [str(out / f"{name}_{kind}.nii.gz") for name in names for kind in options[1:]]
+    files = {name: [str(out / f"{name}_{kind}.nii.gz") for kind in options[1:]] for name in names}
+    assert json.loads(said.out) == [{"image": name, "files": own} for name, own in files.items()]
     assert main([*arguments, *map(str, raw), *options, "--force"]) == 0
     assert "2 images segmented: " in capsys.readouterr().out
     assert main([*arguments, str(raw[0]), "--mirror"]) == 2

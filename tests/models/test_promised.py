@@ -1,7 +1,6 @@
 """What is written about a new image after ``crac guarantee``, against the guarantees themselves."""
 
 import csv
-import json
 from pathlib import Path
 
 import nibabel as nib
@@ -11,7 +10,7 @@ from tests.models.blobs import RECIPES, threshold_model, write_blobs
 
 import crac
 from crac.models.predict import find_images, predict_images
-from crac.models.promised import Promised, to_look_at
+from crac.models.promised import Promised, review
 
 
 @pytest.fixture(scope="module", params=[20, 4])
@@ -51,9 +50,9 @@ def test_files_say_what_the_guarantees_say(guarantees: crac.Guarantees, recipe: 
     assert (row["class"], float(row["level"])) == ("bright", 0.9)
     assert ("at least 9 are needed" in row["note"]) == (len(guarantees.patients) < 9)
     look = guarantees.referral.predict(probabilities)
-    review = json.loads((tmp_path / "out" / "case_review.json").read_text())
-    assert (review["look"], review["reason"]) == (look.flagged, look.reason)
-    assert to_look_at(tmp_path / "out", ["case"]) == ({"case": look.reason} if look.flagged else {})
+    about = review(tmp_path / "out", "case")
+    assert (about["look"], about["reason"]) == (look.flagged, look.reason)
+    assert about["fitted_on"] is None  # fitted on cases in memory
     again = predict_images(model, images, tmp_path / "out", outputs=[output])
     assert len(again.finished) == 4
 

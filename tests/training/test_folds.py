@@ -11,9 +11,12 @@ from crac.cli import main
 from crac.data import Split, Store
 from crac.errors import InputError
 from crac.evaluation.folds import FoldCases
+from crac.guarantees import Guarantees
+from crac.guarantees.words import ESTIMATE
 from crac.models.checkpoint import Checkpoint
 from crac.models.ensemble import load
 from crac.models.folds import Folds
+from crac.models.guarantees import run_guarantees
 from crac.models.model import Model
 from crac.training import resume_folds, train_folds
 
@@ -74,6 +77,41 @@ def test_calibrate_takes_the_folder(folds: Path, capsys: pytest.CaptureFixture[s
     assert ensemble.calibrator is not None
     assert ensemble.calibrator.name == "temperature"  # the mean of the folds takes it for its own
     (folds / "calibration.json").unlink()
+
+
+def test_guarantees_rest_on_patients_left_out_and_say_what_that_is_for_the_mean(
+    folds: Path, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["guarantee", str(folds), "--alpha", "0.2", "--device", "cpu"]) == 0
+    assert ESTIMATE in capsys.readouterr().out
+    cases = FoldCases(folds, lambda run: Model.load(run, "cpu"), grid="native")
+    expected = Guarantees(5, 0.2).fit(cases.load(name).for_guarantees for name in cases.names)
+    found = run_guarantees(folds, load(folds, "cpu"))
+    assert sorted(found.patients) == sorted({case.patient for case in store.cases.values()})
+    torch.testing.assert_close(found.possible.thresholds, expected.possible.thresholds, equal_nan=True)
+    torch.testing.assert_close(found.volume.factors, expected.volume.factors, equal_nan=True)
+    assert main(["guarantee", str(folds), "--split", "test"]) == 2
+    assert "--split goes with a single run" in capsys.readouterr().err
+
+    image = next((store.path.parent / "raw" / "TrainingImg").glob("*.nii.gz"))
+    command = ["predict", str(folds), str(image), "--out", str(tmp_path / "maps"), "--device", "cpu", "--json"]
+    assert main(command) == 0
+    said = capsys.readouterr()
+    assert "an estimate and not a proof" in said.err
+    (about,) = json.loads(said.out)
+    assert (about["fitted_on"], about["patients"]) == ("out-of-fold", 8)
+    assert len(about["volumes"]) == 4
+
+    calibrate = ["calibrate", str(folds), "--method", "temperature", "--folds", "2", "--force", "--device", "cpu"]
+    assert main(calibrate) == 0
+    with pytest.raises(InputError, match=r"were fitted before calibration\.json was, or with another one"):
+        run_guarantees(folds, load(folds, "cpu"))
+    assert main(["guarantee", str(folds), "--alpha", "0.2", "--device", "cpu"]) == 0
+    assert run_guarantees(folds, load(folds, "cpu")).volume.factors[1] != found.volume.factors[1]
+    with pytest.raises(InputError, match="were fitted on other weights"):
+        run_guarantees(folds, load(folds, "cpu", checkpoint="last", calibrated=False))
+    for name in ("calibration.json", "guarantees.json"):
+        (folds / name).unlink()
 
 
 def test_other_settings_or_a_broken_fold_are_told(folds: Path, small: Any, store: Store, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ EXAMPLE = """examples:
   crac guarantee runs/crac --alpha 0.1              written into the run, after crac calibrate
   crac predict runs/crac image.nii.gz --out maps    then writes volumes with intervals, cores, and whom to look at
   crac evaluate runs/crac --out audit               then measures what was kept on the test patients
+  crac guarantee runs/folds --alpha 0.1             on all patients, each by the fold that left them out
   crac guarantee --probabilities validation --labels labelsTr --alpha 0.1 --out guarantees.json
   crac evaluate --probabilities test --labels labelsTs --guarantees guarantees.json --out audit
 
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Fit, write, say what is promised."""
-    from crac.guarantees.words import LIMITS, promises
+    from crac.guarantees.words import limits, promises
 
     check_sources(args)
     found, out = _of_files(args) if args.model is None else _of_run(args)
@@ -58,25 +59,34 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for sentence in promises(found):
         print(sentence)
-    print(LIMITS)
+    print(limits(found))
     print(f"written to {out}")
     return 0
 
 
 def _of_run(args: argparse.Namespace) -> tuple[Guarantees, Path]:
     from crac.errors import InputError
-    from crac.evaluation.guarantees import guarantee_run
+    from crac.evaluation.guarantees import guarantee_folds, guarantee_run
+    from crac.models.ensemble import Ensemble, load
+    from crac.models.folds import Folds
     from crac.models.guarantees import GUARANTEES
     from crac.models.model import Model
     from crac.progress import track
 
     if args.out or args.patient or args.class_names:
         raise InputError("--out, --patient and --class-names go with --probabilities; RUN keeps its own guarantees")
-    model = Model.load(args.model, args.device, args.checkpoint, args.batch_size, args.mirror, not args.no_calibration)
-    found = guarantee_run(
-        args.model, model, args.alpha, args.split or "validation", args.data,
-        unit=args.unit, acceptable=args.acceptable, track=track,
-    )  # fmt: skip
+    given = args.model, args.device, args.checkpoint, args.batch_size, args.mirror, not args.no_calibration
+    options = {"unit": args.unit, "acceptable": args.acceptable, "track": track}
+    if Folds.at(args.model):
+        if args.split:
+            raise InputError("--split goes with a single run; of folds, every patient is left out once")
+        ensemble = load(*given)
+        assert isinstance(ensemble, Ensemble)
+        found = guarantee_folds(args.model, ensemble, args.alpha, args.data, **options)
+    else:
+        found = guarantee_run(
+            args.model, Model.load(*given), args.alpha, args.split or "validation", args.data, **options
+        )
     return found, args.model / GUARANTEES
 
 

@@ -58,16 +58,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="segment images again whose maps are there already")
     add_model_options(parser)
     parser.add_argument("--no-guarantees", action="store_true", help="maps only, without RUN's guarantees.json")
-    parser.add_argument("--json", action="store_true", help="print the images' maps as JSON")
+    parser.add_argument("--json", action="store_true", help="print the files, volumes and flag of every image as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Predict every image."""
+    from crac.guarantees.words import ESTIMATE, OUT_OF_FOLD
     from crac.models.ensemble import load, split_runs
     from crac.models.guarantees import GUARANTEES, run_guarantees
     from crac.models.maps import Map, Output
     from crac.models.predict import find_images, predict_images
-    from crac.models.promised import Promised, to_look_at
+    from crac.models.promised import Promised, review
     from crac.progress import note, track
 
     runs, inputs = split_runs([args.model, *args.input])
@@ -78,15 +79,20 @@ def run(args: argparse.Namespace) -> int:
     outputs += [] if promised is None else [Promised(promised)]
     if len(runs) > 1 and not args.no_guarantees and any((run / GUARANTEES).exists() for run in runs):
         note("an ensemble has no guarantees of its own, and those of its runs do not hold for it: none are written")
+    if promised is not None and promised.fitted.get("split") == OUT_OF_FOLD:
+        note(f"guarantees are those of the folds: {ESTIMATE[0].lower()}{ESTIMATE[1:]}")
     found = predict_images(model, images, args.out, track, outputs, args.force)
     before = len(found.finished) // sum(len(output.files("")) for output in outputs)
     said = f"{_images(len(images) - before)} segmented"
     said += f", {_images(before)} finished before (--force segments them again)" if before else ""
     print(f"{said}: {args.out}", file=sys.stderr if args.json else sys.stdout)
-    for name, reason in ({} if promised is None else to_look_at(args.out, [image.name for image in images])).items():
-        print(f"look at {name}: {reason}", file=sys.stderr if args.json else sys.stdout)
+    reviews = {image.name: {} if promised is None else review(args.out, image.name) for image in images}
+    for name, own in reviews.items():
+        if own.get("look"):
+            print(f"look at {name}: {own['reason']}", file=sys.stderr if args.json else sys.stdout)
     if args.json:
-        print(json.dumps([str(path) for path in [*found.finished, *found.written]], indent=2))
+        files = {name: [str(args.out / file) for output in outputs for file in output.files(name)] for name in reviews}
+        print(json.dumps([{"image": name, "files": files[name], **own} for name, own in reviews.items()], indent=2))
     return 0
 
 

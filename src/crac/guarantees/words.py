@@ -11,6 +11,20 @@ LIMITS = (
 )
 
 
+OUT_OF_FOLD = "out-of-fold"
+"""What ``Guarantees.fitted["split"]`` says where each network of a cross-validation predicted those it had not seen."""
+
+ESTIMATE = (
+    "They were fitted on single networks, each on the patients it had not seen; the mean of the networks is another "
+    "predictor, for which they are an estimate and not a proof."
+)
+
+
+def limits(found: Guarantees) -> str:
+    """What the promises do not say."""
+    return f"{LIMITS} {ESTIMATE}" if found.fitted.get("split") == OUT_OF_FOLD else LIMITS
+
+
 def promises(found: Guarantees) -> list[str]:
     """One sentence a promise, class by class, and one for each that cannot be made."""
     sentences = [

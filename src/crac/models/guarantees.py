@@ -14,11 +14,16 @@ GUARANTEES = "guarantees.json"
 
 def tied_to(model: Predictor) -> dict[str, Any]:
     """What guarantees depend on, as plain data: weights, calibration, and mirrored versions of the images."""
-    return {name: value for name, value in model.identity().items() if name != "path"}
+    own = model.identity()
+    if (members := own.pop("members", None)) is not None:
+        calibrations = [own["calibration"], *(member["calibration"] for member in members)]
+        own["checkpoint_sha256"] = [member["checkpoint_sha256"] for member in members]
+        own["calibration"] = calibrations if any(calibrations) else None
+    return {name: own[name] for name in ("checkpoint_sha256", "calibration", "mirror")}
 
 
 def run_guarantees(run: Path, model: Predictor) -> Guarantees | None:
-    """Read the guarantees of a run; None if it has none.
+    """Read the guarantees of a run or a cross-validation; None if it has none.
 
     Raises:
         InputError: They were fitted on something else than the model, so that they promise nothing about it.

@@ -95,8 +95,9 @@ class PromisedWriting:
         writer.writerows(rows)
         write_text(out / f"{name}_volumes.csv", text.getvalue())
         look = self.guarantees.referral.judge(self._counter.doubts())
-        review = {"image": name, "look": look.flagged, "reason": look.reason, "doubt": look.doubt, "volumes": rows}
-        write_json(out / f"{name}_review.json", review)
+        fitted = {"fitted_on": self.guarantees.fitted.get("split"), "patients": len(self.guarantees.patients)}
+        review = {"look": look.flagged, "reason": look.reason, "doubt": look.doubt, "volumes": rows}
+        write_json(out / f"{name}_review.json", {"image": name, **review, **fitted})
 
     def _volumes(self) -> list[dict[str, Any]]:
         voxel = math.prod(self.target.geometry.spacing) / 1000
@@ -114,7 +115,6 @@ class PromisedWriting:
         ]
 
 
-def to_look_at(out: Path, names: list[str]) -> dict[str, str]:
-    """Return the images in a folder of predictions that a person should look at, and why."""
-    found = {name: read_json(out / f"{name}_review.json") for name in names}
-    return {name: str(review["reason"]) for name, review in found.items() if review["look"]}
+def review(out: Path, name: str) -> dict[str, Any]:
+    """What was written about an image: whether a person should ``look`` at it, the ``reason``, and its ``volumes``."""
+    return dict(read_json(out / f"{name}_review.json"))
