@@ -69,6 +69,7 @@ def run_page(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **names: 
     monkeypatch.chdir(folder)
     (folder / "examples").symlink_to(ROOT / "examples")
     monkeypatch.syspath_prepend(ROOT / "examples")
+    monkeypatch.setenv("nnUNet_extTrainer", "")  # which a page sets, and which is then as it was
     monkeypatch.setattr(os, "cpu_count", lambda: 1)  # commands then start no processes, which take longer than the work
     space = {"__name__": "__main__", **names}
     for block in blocks(page):

@@ -11,3 +11,4 @@ from crac.data.sources.source import RawCase, Source
 __all__ = ["SOURCES", "RawCase", "Source", "read_acdc", "read_flare", "read_nnunet"]
 
 SOURCES: dict[str, Callable[[Path], Source]] = {"acdc": read_acdc, "flare": read_flare, "nnunet": read_nnunet}
+"""Name of a layout -> what reads it."""
