@@ -1,15 +1,17 @@
-"""Work in several processes."""
+"""Work in several processes and threads."""
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+import torch
 
 from crac.errors import InputError
-from crac.parallel import Workers
+from crac.parallel import Workers, in_threads
 
 
 def kill(_: int) -> None:
@@ -25,7 +27,7 @@ def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
     """Its workers import it, come to the same call and end; that is not for want of memory."""
     script = tmp_path / "script.py"
     script.write_text(
-        "from crac.parallel import Workers\nwith Workers(2) as w:\n    print(list(w.map(abs, [-1, -2])))\n"
+        "from crac.parallel import Workers, in_threads\nwith Workers(2) as w:\n    print(list(w.map(abs, [-1, -2])))\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 1
@@ -35,3 +37,27 @@ def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
     script.write_text(guarded)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.strip() == "[1, 2]", done.stderr
+
+
+def test_threads_keep_the_order_and_let_torch_use_one_core_each() -> None:
+    before, met = torch.get_num_threads(), threading.Barrier(3, timeout=60)
+
+    def square(number: int) -> tuple[int, int]:
+        met.wait()  # three at a time, or this fails
+        return number * number, torch.get_num_threads()
+
+    assert list(in_threads(square, range(9), 3)) == [(number * number, 1) for number in range(9)]
+    assert torch.get_num_threads() == before
+    assert list(in_threads(abs, (-1, 2), 1)) == [1, 2]
+
+
+def test_an_error_in_a_thread_ends_the_others() -> None:
+    seen: list[int] = []
+
+    def fail(number: int) -> None:
+        seen.append(number)
+        raise InputError("no")
+
+    with pytest.raises(InputError, match="no"):
+        list(in_threads(fail, range(1000), 2))
+    assert len(seen) < 10

@@ -1,4 +1,4 @@
-"""One function over many items, in order: in processes of this machine, or on a Ray cluster."""
+"""One function over many items, in order: in threads or processes of this machine, or on a Ray cluster."""
 
 import contextlib
 import multiprocessing
@@ -7,8 +7,8 @@ import pickle
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache, partial
 from typing import Any, Self, TypeVar
@@ -109,6 +109,26 @@ class Workers:
             raise (error.cause or error) from None
         except ray.exceptions.RayError as error:
             raise InputError(f"a worker of the Ray cluster ended: {str(error).strip().splitlines()[0]}") from error
+
+
+def in_threads(do: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
+    """Yield ``do(item)`` for each item, in their order, from threads of which each lets torch use one core."""
+    if threads == 1:
+        yield from map(do, items)
+        return
+    before = torch.get_num_threads()
+    waiting: deque[Future[Result]] = deque()
+    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        for item in items:
+            waiting.append(pool.submit(do, item))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(before)  # what the threads set holds for those started later, too
 
 
 def leave_unguarded_script() -> None:

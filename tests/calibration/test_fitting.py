@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 import crac
-from crac.calibration import Calibrator, fitting
+from crac.calibration import Calibrator, sample, sums
 from crac.errors import InputError
 
 Pair = tuple[Tensor, Tensor]
@@ -183,13 +183,13 @@ def test_logits_and_probabilities_give_the_same(name: str) -> None:
     torch.testing.assert_close(fit(name, moderate).weights, exact.weights, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("sample", [fitting.SAMPLE, 40])
+@pytest.mark.parametrize("each", [sample.EACH, 5])
 @pytest.mark.parametrize("name", FITTED)
-def test_batches_change_nothing(name: str, sample: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_change_nothing(name: str, each: int, monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = case((6, 3, 24, 24), scale=2, share=0.9, blocks=8)
     whole = fit(name, (logits, labels), mask="band")
-    monkeypatch.setattr(fitting, "SAMPLE", sample)
-    monkeypatch.setattr(fitting, "PART", 1000)
+    monkeypatch.setattr(sample, "EACH", each)
+    monkeypatch.setattr(sums, "PART", 1000)
     for sizes in ([1] * 6, [2, 4], [5, 1]):
         parts = zip(logits.split(sizes), labels.split(sizes), strict=True)
         found = fit(name, *parts, mask="band")

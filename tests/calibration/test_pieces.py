@@ -9,7 +9,8 @@ from tests.calibration.volumes import smooth
 from torch import Tensor
 
 import crac
-from crac.calibration import Calibrator, fitting, pieces
+from crac.calibration import Calibrator, fitting, pieces, sample, sums
+from crac.errors import InputError
 
 
 def fit(name: str, regions: str, *batches: tuple[Tensor, Tensor], **options: object) -> Calibrator:
@@ -37,13 +38,13 @@ def test_the_cells_of_slabs_are_those_of_the_volume(regions: str, monkeypatch: p
     logits, labels = smooth((1, 3, 21, 16, 13), seed=3)
     calibrator = crac.build_calibrator("class_region_affine", 3, regions=regions)
     monkeypatch.setattr(pieces, "SLAB", 16 * 13 * 2)
-    found = list(pieces.pieces(calibrator, logits, labels, pieces.Choice("all", None, False)))
+    found = [slab.voxels() for slab in pieces.slabs(calibrator, logits, labels, pieces.Choice("all", None, False))]
     assert len(found) == 11
     assert torch.equal(torch.cat([piece[2] for piece in found]), calibrator.cells(logits).flatten())
     assert torch.equal(torch.cat([piece[1] for piece in found]), labels.flatten())
     assert torch.equal(torch.cat([piece[0] for piece in found], 1), logits[0].flatten(1))
     for number in (0.0, 0.5, 0.999):
-        few = list(pieces.pieces(calibrator, logits, labels, pieces.Choice("all", None, False), few=number))
+        few = pieces.slabs(calibrator, logits, labels, pieces.Choice("all", None, False), few=number)
         assert len(few) == pieces.FEW
 
 
@@ -56,12 +57,26 @@ def test_mapped_half_precision(tmp_path: Path) -> None:
     torch.testing.assert_close(found.weights, expected.weights, rtol=1e-9, atol=1e-9)
 
 
+def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = [smooth((1, 3, 30, 17, 15), seed=seed) for seed in range(2)]
+    monkeypatch.setattr(pieces, "SLAB", 17 * 15 * 4)
+    found = []
+    for threads in (1, 3):
+        monkeypatch.setattr(fitting, "_threads", lambda slabs, threads=threads: threads)
+        found.append(fit("class_region", "volume", *batches, weight="volume"))
+    assert torch.equal(found[0].weights, found[1].weights)
+    wrong = batches[0][1].clone()
+    wrong[0, 25, 8, 8] = 3
+    with pytest.raises(InputError, match=r"labels must lie in 0\.\.2; got 3"):
+        fit("class_region", "volume", (batches[0][0], wrong))
+
+
 def test_two_passes_usually_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sample is a small part, and one pass over all of it goes to the minimum."""
     batches = [smooth((1, 3, 40, 40, 40), seed=seed) for seed in range(4)]
     monkeypatch.setattr(pieces, "SLAB", 40 * 40 * 8)
     exact = fit("class_region", "volume", *batches, mask="all")
-    monkeypatch.setattr(fitting, "SAMPLE", 200)
+    monkeypatch.setattr(sample, "EACH", 25)
     found = fit("class_region", "volume", *batches, mask="all")
     assert found.fitted["passes"] <= 3
     torch.testing.assert_close(found.weights, exact.weights, rtol=1e-9, atol=1e-9)
@@ -85,9 +100,9 @@ def test_derivatives_are_those_of_automatic_differentiation() -> None:
     torch.manual_seed(0)
     values = torch.randn(4, 5, dtype=torch.float64)
     scale = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
-    found = fitting._cumulants(values, (scale.detach() * values).softmax(0))
+    found = sums.cumulants(values, (scale.detach() * values).softmax(0))
     for voxel in range(5):
         value = (scale * values[:, voxel]).logsumexp(0)
-        for order in range(fitting.ORDER):
+        for order in range(sums.ORDER):
             (value,) = torch.autograd.grad(value, scale, create_graph=True)
             assert found[order][voxel].item() == pytest.approx(value.item(), rel=1e-9, abs=1e-12)

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from crac._version import __version__
-from crac.calibration.fitting import LOWEST, Coefficients, Fit, fit_cells
-from crac.calibration.pieces import Choice, Piece, log_probabilities, pieces
+from crac.calibration.fitting import Fit, fit_cells
+from crac.calibration.newton import LOWEST, identity
+from crac.calibration.pieces import Choice, Slab, log_probabilities, slabs
+from crac.calibration.sums import Coefficients
 from crac.errors import InputError, check_number, one_of
 from crac.files import write_json
 from crac.functional.regions import check_radii, region_map
@@ -60,7 +62,7 @@ class Calibrator(nn.Module):
             raise one_of("regions", regions, ("volume", "slice"))
         self.regions = regions
         self.fitted: dict[str, Any] = {}
-        self.register_buffer("weights", Fit.identity(self.coefficients, self.num_cells, num_classes))
+        self.register_buffer("weights", identity(self.coefficients, self.num_cells, num_classes))
 
     @property
     def cell_shape(self) -> tuple[int, ...]:
@@ -153,11 +155,11 @@ class Calibrator(nn.Module):
             raise one_of("mask", mask, MASKS)
         choice = Choice(mask, ignore_index, from_probabilities)
 
-        def voxels(few: bool) -> Iterable[Iterable[Piece]]:
+        def read(few: bool) -> Iterable[list[Slab]]:
             for number, (scores, labels) in enumerate(batches()):  # each is looked at in other places
-                yield pieces(self, scores, labels, choice, (0.5 + 0.618 * number) % 1 if few else None)
+                yield slabs(self, scores, labels, choice, (0.5 + 0.618 * number) % 1 if few else None)
 
-        found = fit_cells(voxels, self.coefficients, self.num_cells, self.num_classes, by_volume=weight == "volume")
+        found = fit_cells(read, self.coefficients, self.num_cells, self.num_classes, by_volume=weight == "volume")
         self.weights.copy_(found.weights)
         self.fitted = {"mask": mask, "weight": weight, "batches": found.batches, "passes": found.passes}
         self.fitted |= {"voxels": found.voxels, "voxels_by_cell": found.by_cell, "notes": self._notes(found)}

@@ -6,7 +6,7 @@ Volumes may be mapped from a file in half precision: only the planes in hand, an
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from crac.errors import InputError
 from crac.functional.patches import check_integers
-from crac.metrics.masks import Mask, select_voxels
+from crac.metrics.masks import Mask, select_predicted
 
 if TYPE_CHECKING:
     from crac.calibration.base import Calibrator
@@ -48,69 +48,85 @@ class Choice(NamedTuple):
     from_probabilities: bool
 
 
-def pieces(
+@dataclass(frozen=True)
+class Slab:
+    """Neighbouring planes of a volume, or images of a batch, whose voxels can be asked for.
+
+    Args:
+        calibrator: It says what cells are.
+        scores: ``(B, K, *S)``; of volumes only one.
+        labels: ``(B, *S)``.
+        choice: Which voxels count.
+        start, stop: The planes, along the first axis of a volume or along the batch of images.
+    """
+
+    calibrator: Calibrator
+    scores: Tensor
+    labels: Tensor
+    choice: Choice
+    start: int
+    stop: int
+
+    @torch.no_grad()
+    def voxels(self) -> Piece | None:
+        """The voxels that count, if there are any.
+
+        Raises:
+            InputError: Scores are not finite, or labels lie outside the classes.
+        """
+        axis = self.scores.ndim - 4
+        # What a plane is told by its neighbours: regions, and the foreground nearby.
+        reach = [max(self.calibrator.radii)] * self.calibrator.by_region + [BAND] * (self.choice.mask == "band")
+        halo = max(reach, default=0) if axis else 0
+        near = slice(max(self.start - halo, 0), self.stop + halo)
+        inner = _along(axis, slice(self.start - near.start, self.stop - near.start))
+        truth, seen = self.labels[_along(axis, near)], predicted_classes(self.scores[_along(2 * axis, near)])
+        keep = select_predicted(self.choice.mask, seen.bool(), truth, band=BAND, ignore_index=self.choice.ignore_index)
+        chosen = None if keep is None else keep[inner].flatten().nonzero().squeeze(1)
+        if (truth[inner].numel() if chosen is None else chosen.numel()) == 0:
+            return None
+        here = [seen, truth, *[self.calibrator.regions_of(seen)] * self.calibrator.by_region]
+        maps = [_chosen(one[inner], chosen) for one in here]
+        _check_range(maps[1], self.calibrator.num_classes)
+        planes = self.scores[_along(2 * axis, slice(self.start, self.stop))].unbind(1)
+        logits = torch.stack([_chosen(plane, chosen) for plane in planes])
+        logits = log_probabilities(logits) if self.choice.from_probabilities else logits
+        logits = self.calibrator.widened(logits, 0) if self.calibrator.coefficients == "vector" else logits
+        return logits, maps[1], self.calibrator.join(maps[0].int(), *maps[2:])
+
+
+def slabs(
     calibrator: Calibrator, scores: Tensor, labels: Tensor, choice: Choice, few: float | None = None
-) -> Iterator[Piece]:
-    """The voxels of a batch ``(B, K, *S)`` that count.
+) -> list[Slab]:
+    """A batch ``(B, K, *S)`` in slabs.
 
     Where a sample is enough, ``few`` is a number between 0 and 1 that says which few planes are looked at.
 
     Raises:
-        InputError: Scores are not finite, or labels do not match them.
+        InputError: The scores are no logits of these classes, or the labels do not match them.
     """
     calibrator.check_shape(scores)
     labels = _matching(labels, scores)
-    if scores.ndim == 4:
-        yield from _of_slabs(calibrator, scores, labels, choice, few)
-        return
-    for volume, truth in zip(scores, labels, strict=True):
-        if calibrator.regions == "slice":
-            yield from _of_slabs(calibrator, volume.movedim(1, 0), truth, choice, few)
-        else:
-            yield from _of_slabs(calibrator, volume.unsqueeze(0), truth.unsqueeze(0), choice, few)
+    pairs = [(scores, labels)]
+    if scores.ndim == 5 and calibrator.regions == "slice":
+        pairs = [(volume.movedim(1, 0), truth) for volume, truth in zip(scores, labels, strict=True)]
+    elif scores.ndim == 5:
+        pairs = [(scores[n : n + 1], labels[n : n + 1]) for n in range(len(scores))]
+    return [
+        Slab(calibrator, images, truth, choice, *ends)
+        for images, truth in pairs
+        for ends in _ends(truth, truth.shape[images.ndim - 4], few)
+    ]
 
 
-def _of_slabs(
-    calibrator: Calibrator, scores: Tensor, labels: Tensor, choice: Choice, few: float | None
-) -> Iterator[Piece]:
-    """Voxels of images, divided along their batch, or of one volume, divided along its first axis."""
-    axis = scores.ndim - 4
-    size = labels.shape[axis]
-    # What a plane is told by its neighbours: regions, and the foreground nearby.
-    reach = [max(calibrator.radii)] * calibrator.by_region + [BAND] * (choice.mask == "band")
-    halo = max(reach, default=0) if axis else 0
-    predicted = torch.empty(labels.shape, dtype=_narrow(scores.shape[1]), device=labels.device)
-    done = 0
-    for start, stop in _slabs(labels, size, few):
-        near = slice(max(start - halo, 0), min(stop + halo, size))
-        fresh = slice(max(near.start, done), near.stop)
-        done = near.stop
-        predicted[_along(axis, fresh)] = _predicted(scores[_along(2 * axis, fresh)])
-        seen, truth = predicted[_along(axis, near)], labels[_along(axis, near)]
-        # Of the scores, a mask only asks whether the background is ahead.
-        ahead = torch.stack([torch.zeros_like(seen), seen], 1)
-        keep = select_voxels(choice.mask, ahead, truth, band=BAND, ignore_index=choice.ignore_index)
-        inner = _along(axis, slice(start - near.start, stop - near.start))
-        chosen = None if keep is None else keep[inner].flatten().nonzero().squeeze(1)
-        if (truth[inner].numel() if chosen is None else chosen.numel()) == 0:
-            continue
-        here = [seen, truth] if not calibrator.by_region else [seen, truth, calibrator.regions_of(seen)]
-        maps = [_chosen(one[inner], chosen).long() for one in here]
-        _check_range(maps[1], calibrator.num_classes)
-        parts = [_chosen(scores[:, k][_along(axis, slice(start, stop))], chosen) for k in range(scores.shape[1])]
-        logits = torch.stack(parts)
-        logits = log_probabilities(logits) if choice.from_probabilities else logits
-        yield calibrator.widened(logits, 0), maps[1], calibrator.join(maps[0], *maps[2:])
-
-
-def _slabs(labels: Tensor, size: int, few: float | None) -> list[tuple[int, int]]:
+def _ends(labels: Tensor, size: int, few: float | None) -> list[tuple[int, int]]:
     step = size
     if labels.device.type == "cpu":
         step = max(1, (SLAB if few is None else SLAB // 8) * size // max(1, labels.numel()))
-    slabs = [(first, min(first + step, size)) for first in range(0, size, max(step, 1))]
-    if few is None or len(slabs) <= FEW:
-        return slabs
-    return [slabs[int((number + few) * len(slabs) / FEW)] for number in range(FEW)]
+    ends = [(first, min(first + step, size)) for first in range(0, size, max(step, 1))]
+    if few is None or len(ends) <= FEW:
+        return ends
+    return [ends[int((number + few) * len(ends) / FEW)] for number in range(FEW)]
 
 
 def _along(axis: int, part: slice) -> tuple[slice, ...]:
@@ -122,30 +138,37 @@ def _chosen(values: Tensor, chosen: Tensor | None) -> Tensor:
     return flat if chosen is None else flat.index_select(0, chosen)
 
 
-def _narrow(classes: int) -> torch.dtype:
-    return torch.uint8 if classes <= 256 else torch.int16
+def predicted_classes(scores: Tensor) -> Tensor:
+    """The first class with the largest score, ``(B, *S)``, in blocks that a cache holds.
 
-
-def _predicted(scores: Tensor) -> Tensor:
-    """The first class with the largest score, ``(B, *S)``, in blocks that a cache holds."""
-    found = torch.zeros((scores.shape[0], *scores.shape[2:]), dtype=_narrow(scores.shape[1]), device=scores.device)
+    Raises:
+        InputError: Scores are not finite.
+    """
+    narrow = torch.uint8 if scores.shape[1] <= 256 else torch.int32
+    found = torch.zeros((scores.shape[0], *scores.shape[2:]), dtype=narrow, device=scores.device)
     for image, classes in zip(found, scores, strict=True):
         flat, planes = image.view(-1), [plane.flatten() for plane in classes]
-        block = BLOCK * torch.get_num_threads() if scores.device.type == "cpu" else max(1, flat.numel())
+        block = BLOCK if scores.device.type == "cpu" else max(1, flat.numel())
         for first in range(0, flat.numel(), block):
             part = slice(first, first + block)
-            best: Tensor | None = None
-            for number, plane in enumerate(planes):
-                wide = plane[part] if plane.dtype == torch.float64 else plane[part].float()
-                low, high = wide.aminmax()
-                if not math.isfinite(low.item() - high.item()):
-                    raise InputError("logits must be finite; got NaN or infinite values")
-                if best is None:
-                    best = wide
-                else:
-                    flat[part].masked_fill_(wide > best, number)
-                    best = torch.maximum(best, wide)
+            _compare([plane[part] for plane in planes], flat[part])
     return found
+
+
+def _compare(planes: list[Tensor], found: Tensor) -> None:
+    """Write the first class with the largest score into what holds zeros."""
+    low, high = torch.stack([torch.stack(plane.aminmax()) for plane in planes], 1).tolist()
+    if not all(map(math.isfinite, low + high)):
+        raise InputError("logits must be finite; got NaN or infinite values")
+    leader = high.index(max(high))
+    if all(low[leader] > other for number, other in enumerate(high) if number != leader):  # most often the background
+        found.fill_(leader)
+        return
+    best = planes[0] if planes[0].dtype == torch.float64 else planes[0].float()
+    for number, plane in enumerate(planes[1:], start=1):
+        ahead = plane > best
+        torch.maximum(found, ahead.to(found.dtype).mul_(number), out=found)
+        best = torch.maximum(best, plane)
 
 
 def _matching(labels: Tensor, scores: Tensor) -> Tensor:

@@ -6,6 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+STRIP = 64
+"""Rows whose neighbours are looked at in one go."""
+
 
 def squared_distance(mask: Tensor, dims: int, limit: int) -> Tensor:
     """Return the squared distance from each pixel of a boolean mask to the nearest pixel outside it, 0 outside.
@@ -33,22 +36,33 @@ def within(mask: Tensor, dims: int, distance: float, spacing: Sequence[float] | 
         Boolean of the same shape; all ``False`` where the mask is empty.
     """
     sides = (1.0,) * dims if spacing is None else tuple(spacing)
-    if mask.device.type == "cpu" and mask.numel():
-        out = torch.zeros_like(mask)
-        box = _box(mask, dims, [int(distance / side) for side in sides])
+    if mask.device.type != "cpu" or not mask.numel():
+        return _within(mask, dims, distance, sides)
+    # Strip by strip, so that a cache holds them, and of each strip the part where there is something.
+    margin = [int(distance / side) + 1 for side in sides]
+    out = torch.zeros_like(mask)
+    for first in range(0, mask.shape[-2], STRIP):
+        start = max(first - margin[-2], 0)
+        part = mask[..., start : first + STRIP + margin[-2], :].contiguous()
+        box = _box(part, dims, margin)
         if box is not None:
-            out[box] = _within(mask[box], dims, distance, sides)
-        return out
-    return _within(mask, dims, distance, sides)
+            near = torch.zeros_like(part)
+            near[box] = _within(part[box], dims, distance, sides)
+            out[..., first : first + STRIP, :] = near[..., first - start : first - start + STRIP, :]
+    return out
 
 
 def _within(mask: Tensor, dims: int, distance: float, sides: Sequence[float]) -> Tensor:
     limit = distance**2 * (1 + 1e-6)  # a pixel exactly at the distance belongs to it whatever rounding does
-    out = torch.where(mask, 0.0, torch.inf)
+    # Squared distances between pixels of side 1 are whole numbers; most often a byte holds them.
+    whole = all(side == 1 for side in sides) and 2 * limit < 255
+    far = int(limit) + 1 if whole else torch.inf
+    out = (~mask).view(torch.uint8) * far if whole else torch.where(mask, 0.0, far)
     for dim, side in zip(range(-dims, 0), sides, strict=True):
         reach = int(distance / side * (1 + 1e-6))
-        _lower_envelope(out, dim, [(shift * side) ** 2 for shift in range(1, reach + 1)], torch.inf)
-    return out <= limit
+        costs = [shift**2 if whole else (shift * side) ** 2 for shift in range(1, reach + 1)]
+        _lower_envelope(out, dim, costs, far)
+    return (far - out).bool() if whole else out <= limit  # many times as fast as a comparison of bytes
 
 
 def _box(mask: Tensor, dims: int, margin: Sequence[int]) -> tuple[slice, ...] | None:
@@ -56,11 +70,10 @@ def _box(mask: Tensor, dims: int, margin: Sequence[int]) -> tuple[slice, ...] | 
     box = [slice(None)] * mask.ndim
     for dim, extra in zip(range(-dims, 0), margin, strict=True):
         other = [axis for axis in range(mask.ndim) if axis != mask.ndim + dim]
-        there = mask.any(other[0]) if len(other) == 1 else mask.amax(other)
-        found = there.nonzero()
+        found = mask.view(torch.uint8).amax(other).nonzero()  # of bytes, which is many times as fast
         if not len(found):
             return None
-        box[dim] = slice(max(int(found[0]) - extra - 1, 0), int(found[-1]) + extra + 2)
+        box[dim] = slice(max(int(found[0]) - extra, 0), int(found[-1]) + extra + 1)
     return tuple(box)
 
 

@@ -35,6 +35,26 @@ def select_voxels(
         ignore_index: Label of voxels that never count.
         in_slices: Take distances within the slices ``(H, W)`` of volumes only.
     """
+    ahead = None if mask in ("label_foreground", "all") else scores[:, 0] < scores[:, 1:].amax(1)
+    return select_predicted(
+        mask, ahead, labels, band=band, spacing=spacing, ignore_index=ignore_index, in_slices=in_slices
+    )
+
+
+def select_predicted(
+    mask: Mask,
+    foreground: Tensor | None,
+    labels: Tensor,
+    *,
+    band: float = 5.0,
+    spacing: Sequence[float] | None = None,
+    ignore_index: int | None = None,
+    in_slices: bool = False,
+) -> Tensor | None:
+    """What :func:`select_voxels` returns, where it is known which voxels are predicted to be ``foreground``.
+
+    That is a boolean ``(B, *S)``, which the masks ``"label_foreground"`` and ``"all"`` do not need.
+    """
     if mask not in MASKS:
         raise one_of("mask", mask, MASKS)
     dims = labels.ndim - 1
@@ -44,10 +64,9 @@ def select_voxels(
     keep: Tensor | None = None
     if mask != "all":
         if mask != "predicted_foreground":
-            keep = labels != 0
-        if mask != "label_foreground":
-            predicted = scores[:, 0] < scores[:, 1:].amax(1)
-            keep = predicted if keep is None else keep | predicted
+            keep = labels.bool()
+        if mask != "label_foreground" and foreground is not None:
+            keep = foreground if keep is None else keep | foreground
         if mask == "band" and keep is not None:
             keep = keep if known is None else keep & known  # what is unknown has no neighbourhood either
             sides = spacing[-2:] if spacing is not None and in_slices else spacing
