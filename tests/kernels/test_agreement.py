@@ -75,3 +75,25 @@ def test_an_ignored_pixel_may_hold_an_infinity(device: str) -> None:
     assert value.item() == before.item()
     assert not logits.grad[0, :, 0, 0].any()
     assert logits.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("preset", ["released", "signed"])
+def test_deep_supervision_of_volumes(preset: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every level of a network whose voxels are no cubes, in half precision and channels last, with Dice beside it."""
+    generator = torch.Generator(device).manual_seed(0)
+    loss = crac.CRaCLoss(3, preset=preset, dice_weight=1.0).to(device)
+    loss.lambda_.uniform_(0.1, 1, generator=generator)
+    labels = torch.randint(3, (2, 4, 8, 12), device=device, generator=generator)
+    outputs = [
+        torch.randn(2, 3, *size, device=device, generator=generator)
+        .to(torch.bfloat16, memory_format=torch.channels_last_3d)
+        .requires_grad_()
+        for size in ((4, 8, 12), (4, 4, 6), (2, 2, 3))
+    ]
+    found = []
+    for mode in ("force", "off"):
+        monkeypatch.setattr(kernels, "mode", mode)
+        value = crac.DeepSupervision(loss)(outputs, labels)
+        found.append([value, *torch.autograd.grad(value, outputs)])
+    torch.testing.assert_close(*found, rtol=2e-2, atol=1e-5)
+    torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-5, atol=1e-6)

@@ -52,10 +52,11 @@ def test_deep_supervision_answers_on_coarser_grids_while_it_trains(backbone: str
     with torch.no_grad():
         torch.testing.assert_close(network.eval()(images), network.train()(images)[0])
         assert network.eval()(images[..., :50]).shape[-1] == 50
-        narrow, padding = images[..., :40], -(-40 // network.stride) * network.stride - 40
+        narrow, padding = images[..., :40], -(-40 // network.stride[-1]) * network.stride[-1] - 40
         left = padding // 2 // 8 * 8
         framed = [torch.nn.functional.pad(narrow, (left, padding - left)), narrow]
         for level, (whole, cropped) in enumerate(zip(*map(network.train(), framed), strict=True)):
             torch.testing.assert_close(whole[..., left >> level : left + 40 >> level], cropped)
-    with pytest.raises(InputError, match="images must have sides that are multiples of 8 for deep supervision; got"):
+    eights = " ".join(["8"] * dims)
+    with pytest.raises(InputError, match=f"images must have sides that are multiples of {eights} for deep"):
         network.train()(images[..., :50])

@@ -18,9 +18,10 @@ EVERYTHING = {
 }  # fmt: skip
 
 
-def test_twelve_volumes_and_five_epochs_find_the_atrium(tmp_path: Path) -> None:
-    store = atria_store(tmp_path, dims=2)
-    settings = {"data": store.path, "width": 8, "batch_size": 8, "epochs": 5, "accelerator": "cpu"}
+@pytest.mark.parametrize(("dims", "more"), [(2, {"epochs": 5, "batch_size": 8}), (3, {"epochs": 2})])
+def test_twelve_volumes_and_five_epochs_find_the_atrium(dims: int, more: dict[str, Any], tmp_path: Path) -> None:
+    store = atria_store(tmp_path, dims)
+    settings = {"data": store.path, "width": 8, "accelerator": "cpu", **more}
     result = train(TrainConfig.make(settings), tmp_path / "run")
     assert max(row["dice"] for row in result.history) > 0.5
 

@@ -163,7 +163,10 @@ def test_out_of_memory_says_what_to_lower(small: Any, tmp_path: Path) -> None:
         (["--data", "STORE", "--out", "x", "--method-options", "alpha=1"], "option of .ce. must be one of"),
         (["--data", "STORE", "--out", "x", "--method-options", "num_classes=9"], "must not hold 'num_classes'"),
         (["--data", "STORE", "--out", "x", "--patch-size", "3"], "patch_size must be 2 numbers"),
-        (["--data", "STORE", "--out", "x", "--devices", "3"], "batch_size must be a multiple of the 3 devices"),
+        (
+            ["--data", "STORE", "--out", "x", "--devices", "3", "--batch-size", "16"],
+            "must be a multiple of the 3 devices",
+        ),
         (["--data", "STORE", "--out", "x", "--split", "no.json"], r"no\.json"),
     ],
 )

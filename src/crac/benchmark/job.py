@@ -23,6 +23,7 @@ from crac.jobs import Outcome
 from crac.models.checkpoint import Checkpoint
 from crac.models.model import Model
 from crac.training import Result, resume, train
+from crac.training.config import PLANNED
 from crac.training.run import RunFolder
 
 NOT_FOR_OTHERS = ("command", "machine", "platform", "started")
@@ -92,7 +93,7 @@ def _train_and_test(job: Job, folder: Folder) -> bool:
     if not result.finished:
         return False
     store, split = Store.open(job.config.data), RunFolder(result.run).split()
-    size = max(64, job.config.batch_size)
+    size = max(64, job.config.batch_size or 0)
     model = Model.load(result.run, job.config.accelerator, batch_size=size, calibrated=False)
     changes = {"masks": job.masks} if job.masks else {}
     regions: Regions = "slice" if model.card.dims == 2 else "volume"
@@ -114,7 +115,7 @@ def _train(job: Job, path: Path) -> Result:
         return train(job.config, path)
     own = RunFolder(path).config().model_dump(mode="json")
     for name, value in job.settings.items():
-        if own[name] != value:
+        if own[name] != value and not (value is None and name in PLANNED):
             raise InputError(f"{path} was trained with {name} {own[name]!r}, not {value!r}: remove it")
     return resume(path)
 
@@ -137,7 +138,7 @@ def _result(tested: Tested, job: Job, result: Result, store: Store, split: Split
             "manifest_sha256": sha256(store.path / "manifest.json"),
         },
         classes=list(store.class_names),
-        settings=job.settings,
+        settings={**job.settings, **RunFolder(result.run).config().model_dump(mode="json", include=set(PLANNED))},
         environment={name: value for name, value in environment.items() if name not in NOT_FOR_OTHERS},
         seconds={"training": sum(row["seconds"] for row in result.history), "evaluation": tested.seconds},
         calibrator=tested.calibrator,

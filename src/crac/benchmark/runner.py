@@ -14,7 +14,7 @@ from crac.benchmark.watch import Watch
 from crac.data import Split, Store, phantom, prepare
 from crac.errors import InputError, ProblemsError, check_number
 from crac.jobs import Outcome, run_jobs
-from crac.training.config import TrainConfig
+from crac.training.config import PLANNED, TrainConfig
 from crac.training.engine import check_devices
 
 
@@ -106,7 +106,7 @@ def _refuse_other_settings(jobs: Sequence[Job], folder: Folder) -> None:
             problems += [
                 f"{cell.name} was run with {name} {own.get(name)!r}, the suite says {value!r}"
                 for name, value in job.settings.items()
-                if own.get(name) != value
+                if own.get(name) != value and not (value is None and name in PLANNED)
             ]
     if problems:
         raise ProblemsError(f"{folder.path} holds results of other settings, choose another --out", problems)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from crac.errors import InputError
 
@@ -59,6 +59,8 @@ def _word(value: Any) -> Any:
 def _form(annotation: Any) -> dict[str, Any]:
     if get_origin(annotation) in (Union, UnionType):
         annotation = next(one for one in get_args(annotation) if one is not NoneType)
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
     if get_origin(annotation) is Literal:
         return {"choices": get_args(annotation), "type": type(get_args(annotation)[0])}
     return FORMS[get_origin(annotation) or annotation]

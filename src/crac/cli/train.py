@@ -115,7 +115,12 @@ def _say(result: Result, as_json: bool) -> None:
 
     best = max(result.history, key=lambda row: row["dice"], default=None)
     if as_json:
-        print(json.dumps({"run": str(result.run), "finished": result.finished, "best": finite(best)}, indent=2))
+        print(
+            json.dumps(
+                {"run": str(result.run), "finished": result.finished, "best": finite(best), "plan": result.plan},
+                indent=2,
+            )
+        )
     elif best and not best["dice"] > 0:
         print(
             f"no model: the validation Dice is 0 in every epoch, so that {result.run / 'best.safetensors'}, of epoch "

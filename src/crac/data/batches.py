@@ -52,6 +52,7 @@ class Batches:
         shuffle: New order each epoch.
         foreground: Share of the images of a shuffled epoch that are sure to show foreground: a slice without any gives
             way to one that has some, a patch is laid around a voxel of a random class.
+        patches: How often every slice or volume appears in an epoch.
         multiple: Whole slices or volumes are padded to sizes that it divides.
         seed: Seed of order, patches and augmentation.
         augment: Off by default.
@@ -72,6 +73,7 @@ class Batches:
     augment: Augmentation | None = None
     foreground: float = 0.0
     multiple: int = 1
+    patches: int = 1
     rank: int = 0
     world_size: int = 1
 
@@ -85,6 +87,7 @@ class Batches:
         if self.dims not in (2, 3):
             raise one_of("dims", self.dims, (2, 3))
         check_number("batch_size", self.batch_size, least=1, whole=True)
+        check_number("patches", self.patches, least=1, whole=True)
         check_number("seed", self.seed, least=0, whole=True)
         check_number("foreground", self.foreground, least=0, most=1)
         check_number("rank", self.rank, least=0, most=self.world_size - 1, whole=True)
@@ -103,7 +106,11 @@ class Batches:
             self._fill_cache(self.device if self.cache == "device" else torch.device("cpu"), whole=patch is None)
 
     def __len__(self) -> int:
-        return math.ceil(len(self._share(np.arange(len(self._samples)))) / self.batch_size)
+        return math.ceil(len(self._share(np.arange(self._images))) / self.batch_size)
+
+    @property
+    def _images(self) -> int:
+        return len(self._samples) * self.patches
 
     def set_epoch(self, epoch: int) -> None:
         """Choose which epoch the next iteration is."""
@@ -111,7 +118,7 @@ class Batches:
 
     def __iter__(self) -> Iterator[Batch]:
         generator = np.random.default_rng((self.seed, self.epoch))
-        order = np.arange(len(self._samples))
+        order = np.arange(self._images)
         if self.shuffle:
             generator.shuffle(order)
         # Drawn for the whole epoch: what is shown does not depend on rank or batch size.
@@ -159,13 +166,13 @@ class Batches:
 
     def _choose(self, generator: np.random.Generator) -> tuple[Indices, Indices | None]:
         """Return which sample each image of an epoch is of, and where its patch begins if patches are random."""
-        samples = np.arange(len(self._samples))
+        samples = np.arange(self._images) % len(self._samples)
         starts = None
         if self.random_patches:
             places = generator.random((len(samples), self.dims))
             shapes = np.array([self.store.cases[name].prepared_shape[-self.dims :] for name, _ in self._samples])
             last = np.maximum(shapes - self.size, 0)
-            starts = (places * (last + 1)).astype(np.int64)
+            starts = (places * (last[samples] + 1)).astype(np.int64)
         if not self._foreground:
             return samples, starts
         having = np.array(list(self._foreground))

@@ -4,10 +4,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import torch
+
 from crac.data import Recipe, Store
 from crac.data.recipe import Strict
 from crac.errors import InputError, checked
-from crac.networks import COARSEST, Framed, build_network
+from crac.networks import Framed, build_network
+
+
+def check_patch(patch_size: tuple[int, ...] | None, dims: int) -> None:
+    """Refuse a patch of other dimensions."""
+    if patch_size is not None and len(patch_size) != dims:
+        raise InputError(f"patch_size must be {dims} numbers where dims is {dims}; got {patch_size}")
 
 
 class ModelCard(Strict):
@@ -22,6 +30,7 @@ class ModelCard(Strict):
         class_names: Index = class, 0 the background.
         channel_names: One a channel of the images.
         recipe: How images are prepared.
+        strides: How much each way down of the network shrinks; None for the network's own.
     """
 
     backbone: str
@@ -32,6 +41,7 @@ class ModelCard(Strict):
     channel_names: tuple[str, ...]
     recipe: Recipe
     deep_supervision: bool = False
+    strides: tuple[tuple[int, ...], ...] | None = None
 
     @classmethod
     def of(
@@ -42,15 +52,18 @@ class ModelCard(Strict):
         dims: Literal[2, 3],
         patch_size: tuple[int, ...] | None,
         deep_supervision: bool = False,
+        strides: tuple[tuple[int, ...], ...] | None = None,
     ) -> Self:
         """The card of a network trained on a store."""
-        if patch_size is not None and len(patch_size) != dims:
-            raise InputError(f"patch_size must be {dims} numbers where dims is {dims}; got {patch_size}")
-        if deep_supervision and any(side % COARSEST for side in patch_size or ()):
-            raise InputError(f"patch_size must be multiples of {COARSEST} for deep supervision; got {patch_size}")
+        check_patch(patch_size, dims)
         of_data = {name: getattr(store.manifest, name) for name in ("class_names", "channel_names", "recipe")}
         own = {"backbone": backbone, "width": width, "dims": dims, "patch_size": patch_size}
-        return cls(**own, **of_data, deep_supervision=deep_supervision)
+        card = cls(**own, **of_data, deep_supervision=deep_supervision, strides=strides)
+        with torch.device("meta"):
+            network = card.build()
+        if patch_size is not None:
+            network.check_sides("patch_size", patch_size)
+        return card
 
     @classmethod
     def read(cls, info: Mapping[str, Any], path: Path) -> Self:
@@ -60,7 +73,7 @@ class ModelCard(Strict):
     def build(self) -> Framed:
         """The network, with fresh weights."""
         counts = len(self.channel_names), len(self.class_names)
-        return build_network(self.backbone, *counts, self.dims, self.width, self.deep_supervision)
+        return build_network(self.backbone, *counts, self.dims, self.width, self.deep_supervision, self.strides)
 
     def check_store(self, store: Store) -> None:
         """Refuse a store with other classes, channels or preparation."""

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from crac.errors import InputError
 
-COARSEST = 8
-"""How much coarser than the images the coarsest level is that deep supervision asks."""
+COARSE = 3
+"""Levels below the finest that deep supervision asks, at most."""
 
 
 class Framed(nn.Module):
@@ -22,17 +22,18 @@ class Framed(nn.Module):
         network: Maps ``(B, C, *S)`` to ``(B, K, *S)`` for sizes ``S`` that are multiples of ``stride``. With deep
             supervision it answers with a list while it trains, the finest logits first.
         channels: Number of channels ``C``.
-        stride: What the network divides each side by on its way down.
-        coarse: How much coarser the coarsest of several answers is than the images, whose sides it must then divide.
+        stride: What the network divides each side by on its way down, one number an axis.
+        coarse: How much coarser along each axis the coarsest of several answers is than the images, whose sides it must
+            then divide; 1 for a single answer.
     """
 
     mean: Tensor
     deviation: Tensor
 
-    def __init__(self, network: nn.Module, channels: int, stride: int, coarse: int = 1) -> None:
+    def __init__(self, network: nn.Module, channels: int, stride: Sequence[int], coarse: Sequence[int]) -> None:
         super().__init__()
         self.network = network
-        self.stride, self.coarse = stride, coarse
+        self.stride, self.coarse = tuple(stride), tuple(coarse)
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("deviation", torch.ones(channels))
 
@@ -41,14 +42,24 @@ class Framed(nn.Module):
         self.mean.copy_(mean)
         self.deviation.copy_(torch.where(deviation > 0, deviation, 1.0))
 
+    def check_sides(self, name: str, size: Sequence[int]) -> None:
+        """Refuse a size that has no whole number of voxels on every level that answers."""
+        if any(side % coarse for side, coarse in zip(size, self.coarse, strict=True)):
+            factors = " ".join(str(coarse) for coarse in self.coarse)
+            accepted = f"sides that are multiples of {factors} for deep supervision"
+            raise InputError(f"{name} must have {accepted}; got {tuple(size)}")
+
     def forward(self, images: Tensor) -> Tensor | list[Tensor]:
         """Return logits ``(B, K, *S)`` of images ``(B, C, *S)``; several of them from deep supervision in training."""
         size = images.shape[2:]
-        padded = [-(-side // self.stride) * self.stride for side in size]
-        if all(side == self.stride for side in padded):
-            padded[-1] += self.stride  # a single pixel at the bottom has no statistics to normalise by
+        padded = [-(-side // stride) * stride for side, stride in zip(size, self.stride, strict=True)]
+        if padded == list(self.stride):
+            padded[-1] += self.stride[-1]  # a single pixel at the bottom has no statistics to normalise by
         # In whole pixels of the coarsest grid, so that these can be cropped away too.
-        before = [(whole - side) // 2 // self.coarse * self.coarse for whole, side in zip(padded, size, strict=True)]
+        before = [
+            (whole - side) // 2 // coarse * coarse
+            for whole, side, coarse in zip(padded, size, self.coarse, strict=True)
+        ]
         after = [whole - side - left for whole, side, left in zip(padded, size, before, strict=True)]
         pads = [amount for pair in zip(reversed(before), reversed(after), strict=True) for amount in pair]
         if any(pads):
@@ -57,14 +68,17 @@ class Framed(nn.Module):
         logits: Tensor | list[Tensor] = self.network((images - mean) / deviation)
         if isinstance(logits, Tensor):
             return _crop(logits, before, size)
-        if any(side % self.coarse for side in size):
-            accepted = f"sides that are multiples of {self.coarse} for deep supervision"
-            raise InputError(f"images must have {accepted}; got {tuple(size)}")
-        factors = [padded[0] // level.shape[2] for level in logits]
-        return [
-            _crop(level, [left // factor for left in before], [side // factor for side in size])
-            for level, factor in zip(logits, factors, strict=True)
-        ]
+        self.check_sides("images", size)
+        return [_crop(level, *_coarser(before, size, padded, level.shape[2:])) for level in logits]
+
+
+def _coarser(
+    before: Sequence[int], size: Sequence[int], padded: Sequence[int], level: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """Return where an image begins and how large it is on the grid of a level, whose padded images are so large."""
+    factors = [whole // side for whole, side in zip(padded, level, strict=True)]
+    first, second = ([side // factor for side, factor in zip(sides, factors, strict=True)] for sides in (before, size))
+    return first, second
 
 
 def _crop(logits: Tensor, before: Sequence[int], size: Sequence[int]) -> Tensor:

@@ -1,39 +1,54 @@
 """``nnunet``: the residual U-Net with instance norm of the paper's second table."""
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crac.errors import require
-from crac.networks.frame import COARSEST, Framed
+from crac.errors import InputError, require
+from crac.networks.frame import COARSE, Framed
 
-LEVELS = 6
-COARSE = COARSEST.bit_length() - 1
-"""Levels below the finest that deep supervision asks."""
+Strides = Sequence[Sequence[int]]
+"""How much each way down shrinks, one number an axis."""
+
+WAYS_DOWN = 5
+"""Of the paper's network, each of which halves every side; others have at most so many."""
+
+SMALLEST = 4
+"""Sides are not halved below it."""
 
 MOST_FILTERS = {2: 512, 3: 320}
 
 
 def build_nnunet(
-    channels: int, num_classes: int, dims: int = 2, width: int = 32, deep_supervision: bool = False
+    channels: int,
+    num_classes: int,
+    dims: int = 2,
+    width: int = 32,
+    deep_supervision: bool = False,
+    strides: Strides | None = None,
 ) -> Framed:
-    """Return MONAI's ``DynUNet`` with six levels and residual blocks, for images of any size.
+    """Return MONAI's ``DynUNet`` with residual blocks, for images of any size.
 
     The filters double at each level below the first, up to 512 (320 in 3-D). The arguments are those of
     :func:`~crac.networks.registry.build_network`.
     """
+    downs = [[2] * dims] * WAYS_DOWN if strides is None else [list(way) for way in strides]
+    if len(downs) < 2 or any(len(way) != dims or min(way) < 1 for way in downs):
+        raise InputError(f"strides must be at least 2 times {dims} numbers of at least 1; got {strides}")
+    levels = len(downs) + 1
     dynunet = require("monai.networks.nets").DynUNet
-    strides = [1] + [2] * (LEVELS - 1)
     network = dynunet(
         spatial_dims=dims,
         in_channels=channels,
         out_channels=num_classes,
-        kernel_size=[3] * LEVELS,
-        strides=strides,
-        upsample_kernel_size=strides[1:],
-        filters=[min(width * 2**level, MOST_FILTERS[dims]) for level in range(LEVELS)],
+        kernel_size=[3] * levels,
+        strides=[1, *downs],
+        upsample_kernel_size=downs,
+        filters=[min(width * 2**level, MOST_FILTERS[dims]) for level in range(levels)],
         norm_name="instance",
         res_block=True,
         deep_supervision=False,
@@ -42,10 +57,32 @@ def build_nnunet(
         for name, child in module.named_children():
             if isinstance(child, nn.InstanceNorm2d | nn.InstanceNorm3d):
                 setattr(module, name, InstanceNorm(child.eps))
-    stride = 2 ** (LEVELS - 1)
+    stride = [math.prod(axis) for axis in zip(*downs, strict=True)]
     if not deep_supervision:
-        return Framed(network, channels, stride)
-    return Framed(DeeplySupervised(network, dims, num_classes), channels, stride, coarse=COARSEST)
+        return Framed(network, channels, stride, [1] * dims)
+    coarse = min(COARSE, levels - 2)
+    asked = [math.prod(axis) for axis in zip(*downs[:coarse], strict=True)]
+    return Framed(DeeplySupervised(network, dims, num_classes, coarse), channels, stride, asked)
+
+
+def halvings(size: Sequence[int], spacing: Sequence[float]) -> list[tuple[int, ...]]:
+    """Return strides that suit images of this size, whose voxels lie so far apart, by the rule of nnU-Net.
+
+    A side is halved as long as at least :data:`SMALLEST` voxels are left, and not before the others where its voxels
+    lie twice as far apart as theirs: so the voxels of the lower levels become cubes.
+    """
+    sides, steps = [float(side) for side in size], list(spacing)
+    found: list[tuple[int, ...]] = []
+    while len(found) < WAYS_DOWN:
+        able = [axis for axis, side in enumerate(sides) if side >= 2 * SMALLEST]
+        finest = min((steps[axis] for axis in able), default=0)
+        way = tuple(2 if axis in able and steps[axis] < 2 * finest else 1 for axis in range(len(sides)))
+        if max(way) == 1:
+            break
+        found.append(way)
+        sides = [side / stride for side, stride in zip(sides, way, strict=True)]
+        steps = [step * stride for step, stride in zip(steps, way, strict=True)]
+    return found + [(1,) * len(sides)] * (2 - len(found))
 
 
 class DeeplySupervised(nn.Module):
@@ -57,17 +94,18 @@ class DeeplySupervised(nn.Module):
         network: Without deep supervision.
         dims: 2 or 3.
         num_classes: Number of classes ``K``.
+        coarse: How many of the levels below the finest answer.
     """
 
-    def __init__(self, network: Any, dims: int, num_classes: int) -> None:
+    def __init__(self, network: Any, dims: int, num_classes: int, coarse: int) -> None:
         super().__init__()
         self.network = network
         convolution = {2: nn.Conv2d, 3: nn.Conv3d}[dims]
-        coarse = network.filters[1 : 1 + COARSE]
-        self.coarse_heads = nn.ModuleList(convolution(count, num_classes, 1) for count in coarse)
+        filters = network.filters[1 : 1 + coarse]
+        self.coarse_heads = nn.ModuleList(convolution(count, num_classes, 1) for count in filters)
 
     def forward(self, images: Tensor) -> Tensor | list[Tensor]:
-        """Return logits ``(B, K, *S)``, in training followed by those of half, a quarter and an eighth of the size."""
+        """Return logits ``(B, K, *S)``, in training followed by those of the levels below it."""
         if not self.training:
             answer: Tensor = self.network(images)
             return answer
@@ -78,7 +116,7 @@ class DeeplySupervised(nn.Module):
         coarse: list[Tensor] = []
         for level in self.network.upsamples:
             features = level(features, skips.pop())
-            if 0 < len(skips) <= COARSE:
+            if 0 < len(skips) <= len(self.coarse_heads):
                 coarse.insert(0, self.coarse_heads[len(skips) - 1](features))
         return [self.network.output_block(features), *coarse]
 

@@ -1,12 +1,13 @@
 """``unet``: the plain U-Net of the paper's first table."""
 
+import math
 from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crac.networks.frame import COARSEST, Framed
+from crac.networks.frame import COARSE, Framed
 
 POOLS = (2, 2, 2, 4)
 """How much each way down shrinks; the way up mirrors it."""
@@ -76,5 +77,6 @@ def build_unet(
     channels: int, num_classes: int, dims: int = 2, width: int = 32, deep_supervision: bool = False
 ) -> Framed:
     """Return a :class:`UNet` for images of any size."""
-    coarse = COARSEST if deep_supervision else 1
-    return Framed(UNet(channels, num_classes, dims, width, deep_supervision), channels, stride=32, coarse=coarse)
+    network = UNet(channels, num_classes, dims, width, deep_supervision)
+    coarse = math.prod(POOLS[:COARSE]) if deep_supervision else 1
+    return Framed(network, channels, [math.prod(POOLS)] * dims, [coarse] * dims)

@@ -19,6 +19,9 @@ Rate = Annotated[float, Field(gt=0)]
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
+PLANNED = ("patch_size", "patches", "strides", "batch_size")
+"""Settings that :mod:`crac.training.plan` chooses where they are None."""
+
 POWER = 0.9
 """How the learning rate falls: linearly, but for this exponent, as nnU-Net has it."""
 
@@ -32,6 +35,7 @@ PAPER: dict[str, Any] = {
     "schedule": "step",
     "clip_norm": 0.0,
     "foreground": 0.0,
+    "batch_size": 16,
 }
 """Where the paper's recipe differs from the practical one, whose values are the defaults of the fields."""
 
@@ -57,11 +61,27 @@ class TrainConfig(Strict):
         None, description="2 for slices, 3 for patches of volumes; by default what the store is meant for"
     )
     patch_size: tuple[Positive, ...] | None = Field(
-        None, description="sides of random patches, one number a dimension; by default whole slices or volumes"
+        None,
+        description="sides of random patches, one number a dimension; by default whole slices, and of volumes what "
+        "suits their median size and the memory (paper: whole volumes)",
+    )
+    patches: Positive | None = Field(
+        None, description="random patches of each slice or volume in an epoch; by default as many as fill a volume"
+    )
+    strides: tuple[tuple[Positive, ...], ...] | None = Field(
+        None,
+        description="how much each way down of nnunet shrinks, as 1,2,2 2,2,2; by default what suits the patch "
+        "(paper, 2-D: every side is halved five times)",
     )
     foreground: Share = Field(0.33, description="share of the images of an epoch that are sure to show foreground")
     epochs: Positive = Field(100, description="passes over the training set, each with validation and the outer step")
-    batch_size: Positive = Field(16, description="images of one step, over all devices together")
+    batch_size: Positive | None = Field(
+        None,
+        description="images of one step, over all devices together; by default 16, of volumes what fits into memory",
+    )
+    memory: Rate | None = Field(
+        None, description="GiB that a step may need, which decides what patch and batch are where they are not given"
+    )
     learning_rate: Rate = Field(3e-3, description="learning rate of Adam")
     schedule: Literal["poly", "step"] = Field(
         "poly", description="poly: the learning rate rises, then falls to 0; step: a second rate in the later part"
@@ -105,6 +125,14 @@ class TrainConfig(Strict):
             augmented = settings["augment"]
             return {"mirror": augmented, **settings, "augment": "light" if augmented else "none"}
         return settings
+
+    @field_validator("strides", mode="before")
+    @classmethod
+    def _by_level(cls, value: Any) -> Any:
+        """On the command line a level is numbers with commas between them."""
+        if not isinstance(value, list):
+            return value
+        return [level.split(",") if isinstance(level, str) else level for level in value]
 
     @model_validator(mode="after")
     def _fill_in(self) -> Self:

@@ -25,7 +25,7 @@ PRECISION = {"fp32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed", "fp16":
 def check_devices(config: TrainConfig) -> str:
     """Refuse settings that this machine cannot serve; returns the accelerator."""
     processes, size = config.devices * config.nodes, config.batch_size
-    if size % processes:
+    if size is not None and size % processes:
         raise InputError(f"batch_size must be a multiple of the {processes} devices it is shared by; got {size}")
     available = torch.cuda.is_available()
     if config.accelerator == "cuda" and not available:

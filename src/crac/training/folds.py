@@ -21,8 +21,9 @@ from crac.jobs import Outcome, run_jobs
 from crac.models.checkpoint import Checkpoint
 from crac.models.folds import FOLDS
 from crac.progress import duration, note
-from crac.training.config import TrainConfig
+from crac.training.config import PLANNED, TrainConfig
 from crac.training.engine import check_devices
+from crac.training.plan import planned as planned_settings
 from crac.training.run import RunFolder
 from crac.training.train import resume, train
 
@@ -133,6 +134,14 @@ def _plan(config: TrainConfig, path: Path, folds: int) -> list[Fold]:
     check_devices(config)
     check_number("folds", folds, least=2, whole=True)
     store = Store.open(config.data)
+    if (path / FOLDS).exists():
+        own = read_json(path / FOLDS)["settings"]
+        left_open = [name for name in PLANNED if getattr(config, name) is None]
+        config = TrainConfig.make({**config.model_dump(), **{name: own.get(name) for name in left_open}})
+    else:
+        config, reason = planned_settings(config, store)
+        if reason:
+            note(f"planned {reason}")
     splits = Split.k_fold(store.cases, folds, config.split_seed)
     planned = [Fold(config, split, path / f"fold_{number}") for number, split in enumerate(splits)]
     content: dict[str, Any] = {

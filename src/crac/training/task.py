@@ -120,7 +120,8 @@ class Task:
 def model_card(config: TrainConfig, store: Store) -> ModelCard:
     """Return what the network of a training will be."""
     dims = config.dims or store.manifest.dims
-    return ModelCard.of(store, config.backbone, config.width, dims, config.patch_size, config.deep_supervision)
+    of_network = config.backbone, config.width, dims, config.patch_size, config.deep_supervision, config.strides
+    return ModelCard.of(store, *of_network)
 
 
 def training_loss(config: TrainConfig, store: Store) -> SegmentationLoss:
@@ -155,6 +156,7 @@ def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split
     whole = sliding_window(fabric_network, card.patch_size) if card.dims == 3 else fabric_network
     share = {"rank": fabric.global_rank, "world_size": fabric.world_size}
     place: dict[str, Any] = {"dims": card.dims, "cache": config.cache, "device": device, **share}
+    assert config.batch_size is not None  # planned before the run began
     size = config.batch_size // fabric.world_size
     augment = None
     if config.augment != "none":
@@ -168,7 +170,8 @@ def prepare_task(fabric: Fabric, config: TrainConfig, store: Store, split: Split
         seed=config.seed,
         augment=augment,
         foreground=config.foreground,
-        multiple=network.coarse,
+        multiple=max(network.coarse),
+        patches=config.patches or 1,
         **place,
     )
     validation: Batches | Volumes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from crac.training.fit import DivergedError, fit
 from crac.training.initial import initial_weights
 from crac.training.interrupt import Interrupt
 from crac.training.log import Log
+from crac.training.plan import planned
 from crac.training.plots import plot_multipliers
 from crac.training.run import RunFolder, resume_command
 from crac.training.task import model_card, prepare_task, training_loss
@@ -42,11 +43,13 @@ class Result:
         run: Folder of the run.
         finished: Whether the last epoch was reached; if not, :func:`resume` goes on.
         history: One row per epoch: losses, scores, multipliers.
+        plan: Why patch and batch are what they are, where the settings left them open.
     """
 
     run: Path
     finished: bool
     history: list[dict[str, float]]
+    plan: str = ""
 
 
 def train(config: TrainConfig, out: str | Path, split: Split | None = None) -> Result:
@@ -66,16 +69,18 @@ def train(config: TrainConfig, out: str | Path, split: Split | None = None) -> R
     store, split = _data(config, split)
     # What only the store or this machine can prove wrong is found before anything is written.
     training_loss(config, store)
+    config, plan = planned(config, store)
     card = model_card(config, store)
     if config.init is not None:
         initial_weights(config.init, card)
     for logger in ["tensorboard"] * config.pictures + ["mlflow"] * config.mlflow:
         require(logger)
     fabric = start_fabric(config)
+    config = fabric.broadcast(config)  # another process may have found other memory free
     _on_first(fabric, lambda: RunFolder.create(out, config, split))
-    for text in training_notes(store, split) if fabric.is_global_zero else ():
+    for text in [f"planned {plan}"] * bool(plan) + training_notes(store, split) if fabric.is_global_zero else ():
         note(text)
-    return _go_on(fabric, RunFolder(out), config, store, split, fresh=True)
+    return replace(_go_on(fabric, RunFolder(out), config, store, split, fresh=True), plan=plan)
 
 
 def resume(run: str | Path, epochs: int | None = None) -> Result:
