@@ -43,8 +43,8 @@ LEAST_STEPS = 16
 """Of an epoch, where there are few volumes."""
 
 OF_ALL_VOXELS = 0.05
-SCRATCH = 16
-PER_CLASS = 40
+SCRATCH = 24
+PER_CLASS = 24
 PER_WEIGHT = 16
 SMALLEST = 8
 """No side of a patch is made smaller."""
