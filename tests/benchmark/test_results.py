@@ -1,5 +1,6 @@
 """Result files, and the tables of numbers that follow from them."""
 
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from tests.benchmark.committed import FIXTURE, many_patients, with_column
 
-from crac.benchmark import CellResult, load_results
+from crac.benchmark import CellResult, load_results, merge_results
 from crac.benchmark.results import MAIN, group_results
 from crac.errors import InputError
 
@@ -127,3 +128,18 @@ def test_groups_are_in_order_and_the_paper_s_backbone_is_first(results: list[Cel
     places = [("b", "nnunet"), ("b", "unet"), ("a", "unet")]
     moved = [replace(r, cell=replace(r.cell, dataset=d, backbone=b)) for r in results for d, b in places]
     assert [group.name for group in group_results(moved)] == ["a-unet", "b-unet", "b-nnunet"]
+
+
+def test_an_archive_is_read_as_the_files_in_it(results: list[CellResult], tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    with tarfile.open(folder / "all.tar.xz", "w:xz") as archive:
+        archive.add(FIXTURE / "results", arcname="results")
+    assert load_results([folder]) == load_results([FIXTURE / "results"])
+    assert len(merge_results([folder], tmp_path / "merged")) == len(load_results([folder]))
+    assert load_results([tmp_path / "merged"]) == load_results([folder])
+    with pytest.raises(InputError, match=r"all.tar.xz, results/.* holds the same cell as .*merged"):
+        load_results([tmp_path / "merged", folder])
+    (folder / "all.tar.xz").write_bytes((folder / "all.tar.xz").read_bytes()[:1000])
+    with pytest.raises(InputError, match=r"all\.tar\.xz cannot be read as an archive"):
+        load_results([folder])

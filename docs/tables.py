@@ -1,0 +1,47 @@
+"""The tables of these pages that no command prints: ``python docs/tables.py``."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from crac.metrics.claims import patient_difference, side_of_zero
+from crac.metrics.ranks import Interval
+
+RESULTS = Path(__file__).parents[1] / "results"
+PLAIN = "nnUNetTrainer"
+MEASURES = {"dsc": ("Dice", 3), "hd95": ("HD95, mm", 2), "nll[band]": ("NLL", 3), "ece[band]": ("ECE", 4)}
+CALIBRATED = ("nll[band]", "ece[band]")
+
+
+def nnunet() -> str:
+    """nnU-Net's own trainer and ours: as trained, what differs from the former, and calibrated afterwards."""
+    content = json.loads((RESULTS / "nnunet/hippocampus.json").read_text(encoding="utf-8"))
+    trainers: dict[str, Any] = content["trainers"]
+    names = [name for name, _ in MEASURES.values()]
+    heads = [*names, *(f"{name}, calibrated" for name in names[2:]), "against nnU-Net's own, as trained"]
+    lines = [f"| trainer | {' | '.join(heads)} |", f"| --- |{' ---: |' * (len(heads) - 1)} --- |"]
+    for name, trainer in trainers.items():
+        own, plain = (_columns(content, one) for one in (trainer, trainers[PLAIN]))
+        cells = [f"{sum(own[key]) / len(own[key]):.{digits}f}" for key, (_, digits) in MEASURES.items()]
+        gains = trainer["calibrated"]["class_region"]
+        cells += [f"{gains[key]['after']:.{MEASURES[key][1]}f}" for key in CALIBRATED]
+        said = [
+            f"{label} {_signed(found, digits)}"
+            for key, (label, digits) in MEASURES.items()
+            if name != PLAIN and side_of_zero(found := patient_difference(own[key], plain[key]))
+        ]
+        lines.append(f"| `{name}` | {' | '.join(cells)} | {'; '.join(said)} |")
+    return "\n".join(lines)
+
+
+def _columns(content: dict[str, Any], trainer: dict[str, Any]) -> dict[str, list[float]]:
+    patients = sorted(trainer["patients"])
+    return {key: [trainer["patients"][one][n] for one in patients] for n, key in enumerate(content["columns"])}
+
+
+def _signed(found: Interval, digits: int) -> str:
+    return f"{found.estimate:+.{digits}f} [{found.low:+.{digits}f}, {found.high:+.{digits}f}]"
+
+
+if __name__ == "__main__":
+    print(nnunet())
