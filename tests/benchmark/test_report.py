@@ -34,7 +34,12 @@ def test_one_command_gives_the_expected_files_and_twice_the_same(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("name", "folder", "paper"),
-    [("methods", "docs", True), ("augmented", "docs/augmented", False), ("tf32", "docs/tf32", False)],
+    [
+        ("methods", "docs", True),
+        ("practical", "docs/practical", False),
+        ("augmented", "docs/augmented", False),
+        ("tf32", "docs/tf32", False),
+    ],
 )
 def test_committed_results_give_the_committed_page(
     name: str, folder: str, paper: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -43,6 +43,7 @@ def page(content: Content, pictures: Mapping[str, str]) -> str:
         main=content.main,
         sections=[section._replace(reading=_html(section.reading)) for section in content.sections],
         prose={name: _html(text) for name, text in content.prose.items()},
+        summary=_html(content.summary),
         notes=_html(content.notes),
         pictures={path: _uri(text) for path, text in pictures.items()},
         photos=[path for section in content.sections for path, what in section.figures.items() if what == MAPS],

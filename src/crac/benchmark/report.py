@@ -30,8 +30,8 @@ TABLES, IMAGES = "tables", "images/benchmark"
 PAGE, TEXT = "benchmark.html", "benchmark.md"
 """The page for people, and the same in Markdown, for a repository."""
 
-NOTES = "reading.md"
-"""Text written by hand beside the results, which becomes part of the pages."""
+SUMMARY, NOTES = "summary.md", "reading.md"
+"""Text written by hand beside the results, which becomes part of the pages: at their top, and after the reading."""
 
 PROSE = ("introduction", "measures", "against_the_paper", "threshold", "protocol")
 """Passages that both pages have."""
@@ -56,7 +56,8 @@ class Content:
         main: The first tables.
         sections: One per group.
         prose: Name of a passage -> Markdown.
-        notes: Text written by hand, in Markdown.
+        summary: Text written by hand that comes first, in Markdown.
+        notes: Text written by hand that comes after the reading.
         drawn: Path of a figure -> a function that draws it.
     """
 
@@ -65,6 +66,7 @@ class Content:
     main: Sequence[Table]
     sections: Sequence[Section]
     prose: Mapping[str, str]
+    summary: str
     notes: str
     drawn: Mapping[str, Callable[[], Figure]]
 
@@ -104,9 +106,9 @@ def render(
         The files that were written.
     """
     out, groups = Path(out), group_results(load_results(results))
-    notes = [path.read_text(encoding="utf-8") for folder in results if (path := Path(folder) / NOTES).is_file()]
+    summary, notes = (_written(results, name) for name in (SUMMARY, NOTES))
     slices = None if maps is None or anonymous else Path(maps)
-    content = compose(groups, slices, paper, "\n".join(notes), None if anonymous else out)
+    content = compose(groups, slices, paper, summary, notes, None if anonymous else out)
     pictures = {path: _drawn(draw) for path, draw in content.drawn.items()}
     kept = [path for section in content.sections for path in section.figures if path not in pictures]
     shown = pictures | {path: (out / path).read_text(encoding="utf-8") for path in kept}
@@ -119,8 +121,19 @@ def render(
     return [out / name for name in texts]
 
 
+def _written(results: Sequence[str | Path], name: str) -> str:
+    """Return what was written by hand beside results."""
+    found = (Path(folder) / name for folder in results)
+    return "\n".join(path.read_text(encoding="utf-8").strip() for path in found if path.is_file())
+
+
 def compose(
-    groups: Sequence[Group], maps: Path | None = None, paper: bool = False, notes: str = "", kept: Path | None = None
+    groups: Sequence[Group],
+    maps: Path | None = None,
+    paper: bool = False,
+    summary: str = "",
+    notes: str = "",
+    kept: Path | None = None,
 ) -> Content:
     """Return what the pages say.
 
@@ -128,6 +141,7 @@ def compose(
         groups: All results.
         maps: Folder of slices.
         paper: Print the paper's values beside ours, and say how ours differ.
+        summary: Text written by hand, placed first.
         notes: Text written by hand, placed after the reading.
         kept: Folder of an earlier report, whose pictures of segmentations are shown again.
     """
@@ -169,7 +183,8 @@ def compose(
         [table for same in alike.values() for table in (main_table(same, paper), *map(fair_table, same))],
         sections,
         {name: getattr(prose, name)() for name in PROSE},
-        notes.strip(),
+        summary,
+        notes,
         {_path(name): draw for own in found.values() for name, _, draw in own},
     )
 
