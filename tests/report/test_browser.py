@@ -196,3 +196,5 @@ def test_it_prints_on_a4(opened):
     page.set_viewport_size({"width": 700, "height": 990})  # A4 between its margins
     assert page.evaluate("document.documentElement.scrollWidth") <= 700
     assert not page.locator("nav").is_visible()
+    boxes = [page.locator("#case-0 canvas").nth(number).bounding_box() for number in range(3)]
+    assert len({round(box["y"]) for box in boxes}) == 1  # beside each other, as on a wide screen

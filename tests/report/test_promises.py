@@ -87,3 +87,9 @@ def test_the_page_has_the_section_where_there_are_promises(promised, folders):
     assert "At a level of 90 %, fitted on 30 patients, measured on 20." in page.text
     assert "Area under the curve: 0.100 by the model's own doubt, 0.050 at best, 0.200 by chance; 25 %" in page.text
     assert promises(Result.read(folders(), "x")) is None
+
+
+def test_axes_end_where_they_say(promised):
+    """The share of cases ends at all of them, whatever the risk ends at."""
+    drawn = ElementTree.fromstring(str(promises(Result.read(promised, "x"))["risk"]))
+    assert {"100 %", "0.2", "cases kept"} <= {text.text for text in drawn.iter("text")}

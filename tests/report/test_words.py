@@ -3,11 +3,17 @@
 import pytest
 
 from crac.report.result import Result
-from crac.report.words import points, verdict
+from crac.report.words import column, points, verdict
 
 
 def result(patients, gap, inner=(0.0, -0.1, 0.1), outer=(0.0, -0.1, 0.1)):
-    columns = {"dsc": (0.9, 0.8, 0.95), "gap[all]": gap, "gap.inner[all]": inner, "gap.outer[all]": outer}
+    columns = {
+        "dsc": (0.9, 0.8, 0.95),
+        "ece[all]": (0.2, 0.1, 0.3),
+        "gap[all]": gap,
+        "gap.inner[all]": inner,
+        "gap.outer[all]": outer,
+    }
     few = patients < 6
     over = {
         name: {"mean": mean, "low": None if few else low, "high": None if few else high}
@@ -35,6 +41,11 @@ def test_overconfident_needs_an_interval_that_leaves_out_0(gap, words):
     assert second.endswith("overlap with the labels by a Dice of 0.900.")
 
 
+def test_gaps_that_cancel_do_not_pass_for_calibration():
+    first, _ = verdict([result(6, (0.0, -0.01, 0.01))], "all", [])
+    assert first.endswith("at single levels of confidence the two are 20.0 percentage points apart, on average.")
+
+
 def test_regions_are_judged_by_their_own_intervals():
     _, second = verdict([result(6, (0.05, 0.02, 0.08), (-0.01, -0.02, -0.005), (0.1, 0.08, 0.12))], "all", [])
     assert second.startswith(
@@ -55,3 +66,9 @@ def test_points_have_a_sign_unless_they_are_0():
     assert [points(value) for value in (0.0512, -0.0512, 0.0004, -0.0004)] == [
         *("+5.1 percentage points", "-5.1 percentage points", "0.0 percentage points", "0.0 percentage points"),
     ]
+
+
+def test_columns_have_names_in_words():
+    assert column("ece.inner[band]") == "ECE, inside structures, near foreground"
+    assert column("nll[all]") == "NLL, everywhere"
+    assert [column(key) for key in ("dsc", "ece[mine]", "x.y[band]")] == ["dsc", "ece[mine]", "x.y[band]"]

@@ -13,13 +13,13 @@ from crac.report.charts import tag
 from crac.report.result import Result
 
 PROMISES = {
-    "possible": ("the voxels that cannot be excluded miss, on average, at most", False),
-    "certain": ("of the voxels of the core, on average at most this share is wrong:", False),
-    "margin": ("the contour grown by its margin holds all of it in at least", True),
-    "core": ("the contour shrunk by its margin lies within it in at least", True),
-    "volume": ("the interval holds the true volume in at least", True),
+    "possible": ("the voxels that may belong to it leave out at most {} of it, on average", False),
+    "certain": ("of the voxels that surely belong to it at most {} are wrong, on average", False),
+    "margin": ("the contour grown by its margin holds all of it in at least {} of patients", True),
+    "core": ("the contour shrunk by its margin lies within it in at least {} of patients", True),
+    "volume": ("the interval holds the true volume in at least {} of patients", True),
 }
-"""Name of a promise -> what it says, and whether it is one about the share of patients."""
+"""Name of a promise -> what it says of a level, and whether it is one about the share of patients."""
 
 SIDE, LEFT, TOP, FOOT = 220, 48, 8, 34
 
@@ -49,10 +49,9 @@ def _rows(name: str, own: Mapping[str, Any], alpha: float) -> Iterator[dict[str,
             yield {"name": name, "promise": f"nothing is promised: {one['reason']}", "realised": "-", "verdict": ""}
             continue
         level, patients = 1 - alpha if coverage else alpha, int(one["patients"])
-        end = f"{100 * level:g} % of patients" if coverage else f"{100 * level:g} %"
         yield {
             "name": name,
-            "promise": f"{words} {end}{_size(key, one)}",
+            "promise": f"{words.format(f'{100 * level:g} %')}{_size(key, one)}",
             "realised": _share(one["realised"], one["interval"] if patients >= LEAST_PATIENTS else [None, None]),
             "verdict": _kept(one["interval"], level, coverage, patients),
         }
@@ -60,8 +59,8 @@ def _rows(name: str, own: Mapping[str, Any], alpha: float) -> Iterator[dict[str,
 
 def _size(key: str, one: Mapping[str, Any]) -> str:
     """How much was given for the promise: millimetres, or millilitres beside the true volume."""
-    if key in ("margin", "core") and one["millimetres"] is not None:
-        return f" ({one['millimetres']:.1f} mm)"
+    if key in ("margin", "core"):
+        return " (no finite margin)" if one["millimetres"] is None else f" ({one['millimetres']:.1f} mm)"
     if key == "volume" and one["width_ml"] is not None:
         return f" (on average {one['width_ml']:.1f} ml wide)"
     if one.get("size_ml") is not None:
@@ -109,7 +108,7 @@ def _scatter(rows: Sequence[Mapping[str, Any]], about: str) -> Markup:
     def y(value: float) -> float:
         return TOP + SIDE * (1 - min(value, most) / most)
 
-    parts = [*_plane(f"{most:.3g}", "true volume (ml)", "estimate (ml)")]
+    parts = [*_plane(("true volume (ml)", f"{most:.3g}"), ("estimate (ml)", f"{most:.3g}"))]
     parts.append(tag("path", d=f"M{LEFT} {TOP + SIDE}L{LEFT + SIDE} {TOP}", class_="ideal"))
     for row in rows:
         true, estimate, low, high = (float(row[key]) for key in ("true_ml", "estimate_ml", "low_ml", "high_ml"))
@@ -128,13 +127,14 @@ def _svg(parts: Sequence[Markup], about: str) -> Markup:
     return tag("svg", *parts, viewBox=size, role="img", aria_label=about, class_="reliability")
 
 
-def _plane(most: str, horizontal: str, vertical: str) -> Iterator[Markup]:
-    bottom = TOP + SIDE
+def _plane(across: tuple[str, str], upwards: tuple[str, str]) -> Iterator[Markup]:
+    """The square and its axes, each from 0 on: what it is, and where it ends."""
+    (horizontal, right), (vertical, top), bottom = across, upwards, TOP + SIDE
     yield tag("rect", x=LEFT, y=TOP, width=SIDE, height=SIDE, class_="plane")
     yield tag("text", "0", x=LEFT - 5, y=bottom + 4, text_anchor="end")
-    yield tag("text", most, x=LEFT - 5, y=TOP + 8, text_anchor="end")
+    yield tag("text", top, x=LEFT - 5, y=TOP + 8, text_anchor="end")
     yield tag("text", "0", x=LEFT, y=bottom + 14)
-    yield tag("text", most, x=LEFT + SIDE, y=bottom + 14, text_anchor="end")
+    yield tag("text", right, x=LEFT + SIDE, y=bottom + 14, text_anchor="end")
     yield tag("text", horizontal, x=LEFT + SIDE / 2, y=bottom + 28, text_anchor="middle", class_="axis")
     turned = f"rotate(-90 10 {TOP + SIDE / 2:g})"
     yield tag("text", vertical, x=10, y=TOP + SIDE / 2, text_anchor="middle", transform=turned, class_="axis")
@@ -148,7 +148,7 @@ def _risk_coverage(referral: Mapping[str, Any]) -> Markup:
         for share, value in zip(coverage, risk, strict=True)
         if value is not None
     ]
-    parts = [*_plane(f"{most:.2g}", "share of cases kept", "1 - Dice of those kept")]
+    parts = [*_plane(("cases kept", "100 %"), ("1 - Dice of those kept", f"{most:.2g}"))]
     parts.append(tag("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y, *_ in points), class_="line c0"))
     for x, y, share, value in points:
         words = tag("title", f"{share:.0%} kept: 1 - Dice {value:.3f}")

@@ -25,13 +25,18 @@ def measures(result: Result, mask: str) -> dict[str, Measure]:
     found = [
         Measure("dsc", "Dice", 3, True),
         Measure("hd95", f"HD95 ({unit})", 2, False),
-        Measure("surface_dice", f"surface Dice at {settings['tolerance']:g} {unit}", 3, True),
+        Measure("surface_dice", f"surface Dice at {distance(settings['tolerance'], unit)}", 3, True),
         Measure(f"ece[{mask}]", "ECE", 3, False),
         Measure(f"gap[{mask}]", "gap", 3, None, signed=True),
         Measure(f"gap.inner[{mask}]", "gap inside", 3, None, signed=True),
         Measure(f"gap.outer[{mask}]", "gap on boundaries", 3, None, signed=True),
     ]
     return dict(zip(("dice", "hd95", "surface", "ece", "gap", "inner", "outer"), found, strict=True))
+
+
+def distance(value: float, unit: str) -> str:
+    """A length with its unit, which is singular where there is one."""
+    return f"{value:g} {unit.removesuffix('s') if value == 1 else unit}"
 
 
 def about(result: Result, several: bool, mask: str) -> str:
@@ -158,7 +163,7 @@ def calibration(result: Result) -> dict[str, Any] | None:
         low, high = (math.nan if value is None else value for value in gain["difference"][1:])
         change = Difference(measure, gain["difference"][0], low, high, 0)
         before, after = (measure.shown(gain[when]) for when in ("before", "after"))
-        rows.append({"name": name, "before": before, "after": after, "difference": change.interval})
+        rows.append({"name": words.column(name), "before": before, "after": after, "difference": change.interval})
     return {"words": words.calibrated(result.label, about["method"]), "rows": rows}
 
 
@@ -199,7 +204,7 @@ def protocol(result: Result) -> list[tuple[str, str]]:
         ("protocol", settings["name"]),
         ("grid", "that of the image" if settings["grid"] == "native" else "the prepared one the network sees"),
         ("HD95", f"{settings['hd95']}, in {unit}; where a class is absent: {empty}"),
-        ("surface Dice", f"within {settings['tolerance']:g} {unit}"),
+        ("surface Dice", f"within {distance(settings['tolerance'], unit)}"),
         ("bins", f"{settings['bins']} of equal width; TACE leaves out probabilities up to {settings['threshold']:g}"),
         ("inside, boundary", f"a voxel on a boundary touches another class in its {settings['regions']}"),
         *((f"mask {mask}", words.MASKS[mask]) for mask in settings["masks"]),

@@ -17,6 +17,17 @@ MASKS = {
     "all": "every voxel",
 }
 
+PLACES = {
+    "label_foreground": "labelled foreground",
+    "predicted_foreground": "predicted foreground",
+    "union_foreground": "labelled or predicted foreground",
+    "band": "near foreground",
+    "all": "everywhere",
+}
+"""The same in two words."""
+
+MEASURES = {"nll": "NLL", "brier": "Brier score", "ece": "ECE", "cece": "class-wise ECE", "tace": "TACE", "gap": "gap"}
+
 REGIONS = {"inner": "inside structures", "outer": "on boundaries"}
 
 LIMITS = (
@@ -57,7 +68,11 @@ def _alone(result: Result, mask: str) -> list[str]:
         first = f"This model is {word}: its confidence lies {size} {than} its accuracy {span}."
     else:
         shown = points(gap.estimate)
-        first = f"Over all voxels no over- or underconfidence is shown: confidence minus accuracy is {shown} {span}."
+        apart = points(result.over_patients(f"ece[{mask}]")[0]).removeprefix("+")
+        first = (
+            f"On the whole no over- or underconfidence is shown: confidence minus accuracy is {shown} {span}; at "
+            f"single levels of confidence the two are {apart} apart, on average."
+        )
     found = []
     for region, where in REGIONS.items():
         own = Interval(*result.over_patients(f"gap.{region}[{mask}]"))
@@ -79,6 +94,15 @@ def _compared(results: Sequence[Result], differences: Sequence[Sequence[Differen
             found.append(f"{against} (difference {one.interval}): {one.words}")
         sentences.append(f"The {name} is {'; '.join(found)}.")
     return sentences
+
+
+def column(key: str) -> str:
+    """Return the name of a column such as ``ece.inner[band]`` in words; others stay as they are."""
+    name, _, mask = key.removesuffix("]").partition("[")
+    measure, _, region = name.partition(".")
+    if measure not in MEASURES or mask not in PLACES or (region and region not in REGIONS):
+        return key
+    return ", ".join(filter(None, [MEASURES[measure], REGIONS.get(region), PLACES[mask]]))
 
 
 def points(value: float, unit: str = " percentage points") -> str:
