@@ -1,6 +1,8 @@
 """Draws the pictures of these pages that explain rather than report: ``python docs/figures.py``."""
 
 import csv
+import shutil
+import subprocess
 import sys
 import tempfile
 import tomllib
@@ -15,6 +17,7 @@ from torch.utils.data import DataLoader
 
 import crac
 from crac.calibration import build_calibrator
+from crac.cli import main
 from crac.data import phantom, prepare
 from crac.data.contact_sheet import contact_sheet
 from crac.functional import neighbourhood_proportions, phr, region_map
@@ -151,6 +154,24 @@ def contact_sheet_of_phantoms() -> None:
     sheet.save(HERE / "contact_sheet.png", optimize=True)
 
 
+def page_of_an_audit() -> None:
+    """Show parts of the page of docs/start.md as a browser does; it needs Chromium and playwright."""
+    from playwright.sync_api import sync_playwright
+
+    root, chromium = Path(__file__).parents[1], shutil.which("chromium") or shutil.which("google-chrome")
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
+        subprocess.run([sys.executable, root / "examples" / "audit_data.py", "example"], cwd=folder, check=True)
+        given = [f"--{name}={folder}/example/{name}" for name in ("probabilities", "labels")]
+        names = ["--class-names", "background", "liver", "tumour"]
+        main(["evaluate", *given, "--out", f"{folder}/audit", *names, "--jobs", "1", "--anonymous"])
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 900, "height": 900}, device_scale_factor=1.25)
+        page.goto((Path(folder) / "audit" / "report.html").as_uri())
+        for name, place in (("page", "header"), ("regions", "#reliability .figures.two"), ("gap", "#gaps table")):
+            page.locator(place).screenshot(path=HERE / f"audit_{name}.png")
+        browser.close()
+
+
 def badges() -> None:
     """Draw what pyproject.toml says as small pictures for the README, which shows nothing from elsewhere."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
@@ -231,6 +252,7 @@ if __name__ == "__main__":
     dice()
     temperature()
     contact_sheet_of_phantoms()
+    page_of_an_audit()
     core_contour_and_margin()
     if len(sys.argv) == 3:  # guarantees.csv of an evaluation before calibration, and of one after it
         volumes_with_intervals({"as it is": Path(sys.argv[1]), "calibrated": Path(sys.argv[2])})

@@ -55,8 +55,22 @@ def waiting(page: str) -> list[Block]:
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if waiting(page)])
-def test_page_runs_as_printed(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_runs_as_printed(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     run_page(page, tmp_path, monkeypatch, **GIVEN.get(page, {}))
+    printed = capsys.readouterr().out
+    for name, value in re.findall(
+        r"^    (\w[\w ]* \[\w+\]) +(-?\d\.\d{4})$", (ROOT / page).read_text("utf-8"), re.MULTILINE
+    ):
+        assert re.search(rf"{re.escape(name)} +\W +{value}", printed), f"{page} shows {name} {value}"
+
+
+def test_links_lead_to_files() -> None:
+    """Of pages that are not on the site, whose links the build checks."""
+    for page in ("SECURITY.md", "THIRD_PARTY.md", "examples/README.md"):
+        for target in re.findall(r"\]\(([^)#\s]+)", (ROOT / page).read_text(encoding="utf-8")):
+            assert "://" in target or (ROOT / page).parent.joinpath(target).exists(), f"{page}: {target}"
 
 
 @pytest.mark.parametrize(("page", "test"), RUN_BY.items())
