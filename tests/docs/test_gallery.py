@@ -34,6 +34,23 @@ def test_audit(site: Path) -> None:
     assert not re.search(r"data:image|case_\d\d|example/", shown)  # pages of the repository are anonymous
 
 
+def printed(site: Path, name: str) -> str:
+    """What an example printed when the site was built."""
+    return text_of(site / "gallery" / f"{name}.html").partition("It printed")[2]
+
+
+def test_pytorch_and_lightning_train_the_same_network(site: Path) -> None:
+    """The same seed, the same steps: the callback is the plain loop's three lines."""
+    last = [re.findall(r"Dice [\d.]+, ECE .+", printed(site, name)) for name in ("with_pytorch", "with_lightning")]
+    assert last[0][-1] == last[1][-1]
+
+
+def test_monai(site: Path) -> None:
+    found = re.search(r"ECE ([\d.]+), best ([\d.]+)", printed(site, "with_monai"))
+    assert found
+    assert 0 < float(found[2]) <= float(found[1]) < 1
+
+
 def test_every_example_has_its_page(site: Path) -> None:
     for path in (ROOT / "examples").glob("with_*.py"):
         text = text_of(site / "gallery" / f"{path.stem}.html")

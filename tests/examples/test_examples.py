@@ -1,4 +1,7 @@
-"""Every example runs as its first lines say, and does what it claims."""
+"""Every example runs as its first lines say, and does what it claims.
+
+Those of MONAI and Lightning are run once for the gallery, and tests/docs/test_gallery.py reads what they printed.
+"""
 
 import os
 import re
@@ -33,20 +36,10 @@ def test_every_example_is_tested() -> None:
     assert [path.name for path in EXAMPLES.glob("*.ipynb")] == ["calibration.ipynb"]
 
 
-def test_pytorch_and_lightning_train_the_same_network(tmp_path: Path) -> None:
-    """The same seed, the same steps: the callback is the plain loop's three lines."""
-    plain = run("with_pytorch.py", tmp_path)
-    assert int(torch.load(tmp_path / "hearts.pt")["loss"]["steps"]) == 10
-    last_line = plain.splitlines()[-1]
+def test_pytorch(tmp_path: Path) -> None:
+    last_line = run("with_pytorch.py", tmp_path).splitlines()[-1]
     assert re.fullmatch(r"Dice [\d.]+, ECE [\d.]+, confidence [\d.]+, accuracy [\d.]+", last_line)
-    assert run("with_lightning.py", tmp_path).splitlines()[-1] == last_line
-
-
-def test_monai(tmp_path: Path) -> None:
-    said = run("with_monai.py", tmp_path)
-    found = re.search(r"ECE ([\d.]+), best ([\d.]+)", said)
-    assert found
-    assert 0 < float(found[2]) <= float(found[1]) < 1
+    assert int(torch.load(tmp_path / "hearts.pt")["loss"]["steps"]) == 10
 
 
 @pytest.mark.slow
