@@ -83,7 +83,7 @@ def differences(others: Sequence[Result], compared: Sequence[Sequence[Any]]) -> 
 def reliability(number: int, result: Result, mask: str) -> dict[str, Any]:
     """The two large reliability diagrams of a result."""
     pooled = result.summary["pooled"][mask]
-    overall = Curve("all voxels", pooled["bins"], 0)
+    overall = Curve("all voxels", pooled["bins"], number)
     regions = {words.REGIONS[name]: part for name, part in pooled["by_region"].items() if part["count"]}
     curves = [Curve(where, part["bins"], place) for place, (where, part) in enumerate(regions.items())]
     texts = [f"{where.capitalize()}: {_pooled_words(part)}" for where, part in regions.items()]

@@ -59,7 +59,7 @@ def print_table(evaluation: Evaluation) -> None:
     console.print(shown)
     console.print(
         f"{protocol.bins} bins; inner, outer and band: in the {protocol.regions}; distances where a class is absent: "
-        f"{protocol.empty}; gap: confidence - accuracy, above 0 is overconfident",
+        f"{protocol.empty}; gap: confidence - accuracy",
         markup=False,
     )
     for reason, columns in by_reason(protocol.left_out()).items():
