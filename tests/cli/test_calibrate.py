@@ -1,6 +1,7 @@
 """Calibration of models that only left files: fitted, judged on patients left out, written."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,29 @@ def test_a_model_that_is_too_sure_gains(folders: tuple[Path, Path], tmp_path: Pa
     torch.testing.assert_close(calibrator.temperature, torch.full((3, 2), 3.0).double(), rtol=0.25, atol=0)
 
 
+def test_the_page_says_what_was_found(tmp_path: Path, capsys: Any) -> None:
+    """Its numbers are those of the file, to the printed digits; it names patients and paths unless told not to."""
+    folders, out = write_folders(tmp_path), tmp_path / "c.json"
+    names = ["--class-names", "background", "liver", "<spleen>"]
+    for anonymous in (False, True):
+        more = ["--json", "--folds", "2", *names, *["--anonymous"] * anonymous]
+        assert calibrate(folders, "--out", str(out), *more) == 0
+        assert read(capsys)["page"] == str(tmp_path / "c.html")
+        page = (tmp_path / "c.html").read_text(encoding="utf-8")
+        assert [name in page for name in ("case_00", str(folders[0]))] == [not anonymous] * 2
+        assert str(tmp_path) not in page or not anonymous
+    gains, rows = crac.load_calibrator(out).fitted["gain"], dict(re.findall(r"<tr><th>(.*?)</th>(.*?)</tr>", page))
+    for name, gain in gains.items():
+        before, after, difference = re.findall(r"<td>(.*?)</td>", rows[name])
+        assert [float(before), float(after)] == pytest.approx([gain["before"], gain["after"]], abs=5.1e-5)
+        found = [float(value) for value in re.findall(r"[-+]?[0-9.]+", difference)]
+        assert found == pytest.approx(gain["difference"], abs=5.1e-5)
+    assert "patients left out gain by it, and it was written." in page
+    assert "<th>liver</th>" in page
+    assert "<spleen>" not in page
+    assert f">{crac.load_calibrator(out).temperature[2, 1]:.3g}</td>" in page
+
+
 def test_what_is_written_is_what_the_library_fits(folders: tuple[Path, Path], tmp_path: Path) -> None:
     assert calibrate(folders, "--out", str(tmp_path / "c.json"), "--regions", "slice", "--method", "region") == 0
     cases = [overconfident(number) for number in range(6)]
@@ -73,6 +97,9 @@ def test_without_a_gain_the_identity_is_written_unless_forced(force: bool, tmp_p
     assert ("the identity is written to" in said) == (not force)
     assert calibrator.fitted["judged"] == "class_region"
     assert calibrator.fitted["gain"]["nll[band]"]["difference"][2] >= 0
+    page = out.with_suffix(".html").read_text(encoding="utf-8")
+    assert ("so probabilities stay as they are." in page) == (not force)
+    assert ("it was written all the same." in page) == ("The temperatures" in page) == force
 
 
 def test_volumes_of_one_patient_are_left_out_together(tmp_path: Path, capsys: Any) -> None:
@@ -102,6 +129,7 @@ def test_comparing_writes_nothing(folders: tuple[Path, Path], tmp_path: Path, ca
 def test_bad_arguments(folders: tuple[Path, Path], tmp_path: Path, capsys: Any) -> None:
     for more, message in (
         ([], "--out must name the file to write"),
+        (["--out", str(tmp_path / "c.html")], "--out must name a JSON file"),
         (["--out", str(tmp_path)], "--out must be a file in a folder that exists"),
         (["--out", str(tmp_path / "no" / "c.json")], "--out must be a file in a folder that exists"),
         (["--out", str(tmp_path / "c.json"), "--mirror"], "--mirror and --data go with RUN"),

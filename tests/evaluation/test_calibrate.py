@@ -47,7 +47,8 @@ def calibrated(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_patients_left_out_and_unseen_ones_gain_and_no_label_changes(calibrated: tuple[Path, dict[str, Any]]) -> None:
     copy, found = calibrated
-    assert found["written"] == str(copy / CALIBRATION)
+    assert (found["written"], found["page"]) == (str(copy / CALIBRATION), str(copy / "calibration.html"))
+    assert "Does calibration help?" in (copy / "calibration.html").read_text(encoding="utf-8")
     decisive = found["gains"]["class_region"][0]
     assert decisive["measure"] == "nll[band]"
     assert decisive["after"] < decisive["before"]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from crac.evaluation.calibrate import Calibratable
     from crac.evaluation.crossfit import Gain
 
+PAGE = ".html"
 NAME = "calibrate"
 HELP = "repair the probabilities of a trained model"
 EXAMPLE = """examples:
@@ -28,7 +29,7 @@ A run is calibrated on its validation part, which the network was not trained on
 be of cases it was not trained on either; the files are those of crac evaluate. The gain is judged on patients left out:
 divided into folds, each patient is measured with a calibrator fitted on the others. Where the likelihood does not show
 a gain, the identity is written, which leaves probabilities as they are, unless --force says otherwise. Labels never
-change (but for vector's)."""
+change (but for vector's). Beside calibration.json lies calibration.html, a page that shows before and after."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_fitting_options(parser)
     add("--regions", choices=("volume", "slice"), help="with --probabilities: boundaries in 3-D or in slices")
     add("--orientation", choices=("stored", "ras"), help="with --probabilities: of nnU-Net's .npz without their .pkl")
+    names = "with --probabilities: background first, for the page (default: 0 1 ...)"
+    add("--class-names", nargs="+", default=[], metavar="NAME", help=names)
     add("--mirror", action="store_true", help="for prediction with --mirror")
     add_model_options(parser, calibration=False)
 
@@ -59,6 +62,7 @@ def add_fitting_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compare", action="store_true", help="judge every method and write nothing")
     parser.add_argument("--folds", type=int, default=5, metavar="N", help="groups of patients (default: %(default)s)")
     parser.add_argument("--force", action="store_true", help="write it even where no gain is shown")
+    parser.add_argument("--anonymous", action="store_true", help="no names of patients and paths in the page")
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
 
 
@@ -73,8 +77,10 @@ def run(args: argparse.Namespace) -> int:
 
     check_sources(args)
     if args.model is not None:
-        if args.out or args.regions or args.patient or args.orientation:
-            raise InputError("--out, --regions, --patient and --orientation go with --probabilities, not with RUN")
+        if args.out or args.regions or args.patient or args.orientation or args.class_names:
+            raise InputError(
+                "--out, --regions, --patient, --orientation and --class-names go with --probabilities, not with RUN"
+            )
 
         def load(run: Path) -> Model:
             return Model.load(run, args.device, args.checkpoint, args.batch_size, args.mirror, calibrated=False)
@@ -84,23 +90,29 @@ def run(args: argparse.Namespace) -> int:
         else:
             given = of_run(args.model, load(args.model), args.data, args.checkpoint)
         use = "crac predict and crac evaluate use it, --no-calibration shows the network as it is"
-        return fit(args, given, args.model / CALIBRATION, use)
+        return fit(args, given, args.model / CALIBRATION, use, {"run": str(args.model)})
     if args.out is None and not args.compare:
         raise InputError("--out must name the file to write, e.g. --out calibration.json")
+    if args.out is not None and args.out.suffix == PAGE:
+        raise InputError(f"--out must name a JSON file, beside which the page is written; got {args.out}")
     if args.out is not None and (args.out.is_dir() or not args.out.parent.is_dir()):
         raise InputError(f"--out must be a file in a folder that exists; got {args.out}")
     if args.mirror or args.data:
         raise InputError("--mirror and --data go with RUN; --probabilities are taken as they are")
-    options = {"orientation": args.orientation, "jobs": os.cpu_count() or 1, "track": track}
+    options = {"orientation": args.orientation, "class_names": args.class_names}
+    options |= {"jobs": os.cpu_count() or 1, "track": track}
     given = of_files(args.probabilities, args.labels, args.regions or "volume", args.patient, **options)
-    return fit(args, given, args.out, f"crac apply {args.out} --probabilities DIR --out DIR uses it")
+    use = f"crac apply {args.out} --probabilities DIR --out DIR uses it"
+    source = {"probabilities": str(args.probabilities), "labels": str(args.labels)}
+    return fit(args, given, args.out, use, source)
 
 
-def fit(args: argparse.Namespace, given: Calibratable, out: Path, use: str) -> int:
-    """Fit a calibrator or compare all of them, write it, and say what came of it and how to ``use`` it."""
+def fit(args: argparse.Namespace, given: Calibratable, out: Path, use: str, source: dict[str, str]) -> int:
+    """Fit a calibrator or compare all of them, write it and its page, and say what came of it and how to ``use`` it."""
     from crac.evaluation.calibrate import calibrate, compare_calibrators
     from crac.files import finite
     from crac.progress import track
+    from crac.report.calibration import write_calibration_page
 
     calibrator = None
     if args.compare:
@@ -109,9 +121,11 @@ def fit(args: argparse.Namespace, given: Calibratable, out: Path, use: str) -> i
         found = calibrate(given, args.method, mask=args.mask, folds=args.folds, force=args.force, track=track)
         gains, calibrator = {args.method: found.gains}, found.calibrator
         calibrator.save(out)
+        told = use.replace(str(out), out.name)  # whoever gets the page has the file elsewhere
+        page = write_calibration_page(out.with_suffix(PAGE), found, source, told, anonymous=args.anonymous)
     if args.json:
         plain = {method: [gain._asdict() for gain in own] for method, own in gains.items()}
-        written = {} if calibrator is None else {"written": str(out), "calibrator": calibrator.name}
+        written = {} if calibrator is None else {"written": str(out), "page": str(page), "calibrator": calibrator.name}
         print(json.dumps({"gains": finite(plain), **written}, indent=2))
         return 0
     _show(gains)
@@ -128,6 +142,7 @@ def fit(args: argparse.Namespace, given: Calibratable, out: Path, use: str) -> i
         )
     else:
         print(f"written to {out}; {use}")
+    print(f"before and after, patient by patient: {page}")
     return 0
 
 

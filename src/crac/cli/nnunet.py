@@ -85,4 +85,4 @@ def _calibrate(args: argparse.Namespace) -> int:
     out = args.out or args.model / CALIBRATION
     given = of_model(args.model, args.labels, args.regions, args.patient, jobs=os.cpu_count() or 1, track=track)
     use = f"for predictions of single folds: crac nnunet apply {out} --predictions DIR --out DIR"
-    return calibrate.fit(args, given, out, use)
+    return calibrate.fit(args, given, out, use, {"model": str(args.model)})

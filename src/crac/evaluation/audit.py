@@ -149,7 +149,7 @@ def audit(
         probabilities, labels, patient, orientation=orientation, jobs=jobs, ray=ray, track=track
     )
     cases.images = images
-    chosen = _with_classes(protocol or Protocol.named("clinical"), num_classes)
+    chosen = with_classes(protocol or Protocol.named("clinical"), num_classes)
     evaluation = evaluate(cases, replace(chosen, grid="native"), jobs=jobs, ray=ray, track=track)
     if guarantees is not None:
         evaluation.realised = realise(guarantees, cases, jobs=jobs, track=track)
@@ -178,7 +178,8 @@ def _unlike_the_rest(counts: dict[FilePair, int]) -> list[str]:
     ]
 
 
-def _with_classes(protocol: Protocol, num_classes: int) -> Protocol:
+def with_classes(protocol: Protocol, num_classes: int) -> Protocol:
+    """The protocol with as many class names as there are classes: numbers, if it has none."""
     if not protocol.class_names:
         return replace(protocol, class_names=[str(k) for k in range(num_classes)])
     if len(protocol.class_names) != num_classes:

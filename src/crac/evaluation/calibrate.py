@@ -1,5 +1,6 @@
 """Calibrate a model on cases it was not trained on, if patients left out show a gain."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -8,9 +9,9 @@ from typing import Any, NamedTuple
 import torch
 
 from crac.calibration import CALIBRATORS, Calibrator, build_calibrator
-from crac.evaluation.audit import file_cases
+from crac.evaluation.audit import file_cases, with_classes
 from crac.evaluation.case import CaseSource, RememberedCases
-from crac.evaluation.crossfit import Gain, cross_fit, fit_batches
+from crac.evaluation.crossfit import CrossFit, Gain, cross_fit, fit_batches
 from crac.evaluation.nnunet import Orientation
 from crac.evaluation.protocol import Protocol, Regions
 from crac.evaluation.run import RunCases
@@ -24,9 +25,10 @@ CPU = torch.device("cpu")
 
 
 class Calibration(NamedTuple):
-    """The gains on patients left out, and the calibrator: the identity where no gain is shown."""
+    """The gains on patients left out, these before and after, and the calibrator: the identity without a gain."""
 
     gains: list[Gain]
+    crossed: CrossFit
     calibrator: Calibrator
 
 
@@ -78,6 +80,7 @@ def of_files(
     patient: str | None = None,
     *,
     orientation: Orientation | None = None,
+    class_names: Sequence[str] = (),
     jobs: int = 1,
     track: Track = silent,
 ) -> Calibratable:
@@ -89,19 +92,24 @@ def of_files(
         regions: Where neighbourhoods are taken that tell inside from boundary.
         patient: Regular expression for the part of a file's name that says whose it is; by default each volume is of
             another patient.
+        class_names: Background first; numbers by default.
         orientation: Of nnU-Net's ``.npz`` whose ``.pkl`` are missing, see :func:`crac.evaluation.audit`.
         jobs: Processes that check the files.
         track: Shows progress.
     """
     found = file_cases(probabilities, labels, patient, orientation=orientation, jobs=jobs, track=track)
-    return of_cases(*found, regions)
+    return of_cases(*found, regions, class_names=class_names)
 
 
 def of_cases(
-    cases: CaseSource, num_classes: int, regions: Regions = "volume", ignore_index: int | None = None
+    cases: CaseSource,
+    num_classes: int,
+    regions: Regions = "volume",
+    ignore_index: int | None = None,
+    class_names: Sequence[str] = (),
 ) -> Calibratable:
     """Cases of a model that gives probabilities on the grid of the image, as :func:`of_files` makes them."""
-    protocol = Protocol.named("clinical", [str(k) for k in range(num_classes)], regions=regions)
+    protocol = with_classes(Protocol.named("clinical", class_names, regions=regions), num_classes)
     protocol = replace(protocol, ignore_index=ignore_index)
     return Calibratable(RememberedCases(cases), num_classes, protocol)
 
@@ -125,7 +133,8 @@ def calibrate(
         force: Fit even where no gain is shown.
         track: Shows progress.
     """
-    gains = _gains(given, method, mask, folds, track)
+    crossed = _crossed(given, method, mask, folds, track)
+    gains = crossed.gains()
     shown = gains[0].shown
     calibrator = given.make(method if shown or force else "identity")
     batches, ignored = fit_batches(given.cases, given.cases.names, calibrator), given.protocol.ignore_index
@@ -139,15 +148,15 @@ def calibrate(
         calibrator.fitted["notes"] = [note, *calibrator.fitted["notes"]]
     own = {gain.measure: {**gain._asdict(), "difference": list(gain.difference)} for gain in gains}
     calibrator.fitted |= given.about | {"judged": method, "gain": finite(own)}
-    return Calibration(gains, calibrator)
+    return Calibration(gains, crossed, calibrator)
 
 
 def compare_calibrators(
     given: Calibratable, *, mask: Mask = "band", folds: int = 5, track: Track = silent
 ) -> dict[str, list[Gain]]:
     """Judge every calibrator on patients left out; arguments as for :func:`calibrate`."""
-    return {name: _gains(given, name, mask, folds, track) for name in CALIBRATORS if name != "identity"}
+    return {name: _crossed(given, name, mask, folds, track).gains() for name in CALIBRATORS if name != "identity"}
 
 
-def _gains(given: Calibratable, method: str, mask: Mask, folds: int, track: Track) -> list[Gain]:
-    return cross_fit(given.cases, partial(given.make, method), given.protocol, folds, track, mask).gains()
+def _crossed(given: Calibratable, method: str, mask: Mask, folds: int, track: Track) -> CrossFit:
+    return cross_fit(given.cases, partial(given.make, method), given.protocol, folds, track, mask)

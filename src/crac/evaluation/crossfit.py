@@ -13,7 +13,7 @@ from crac.calibration import Calibrator, log_probabilities
 from crac.calibration.volume import as_batch, calibrate_volume
 from crac.errors import InputError, check_number
 from crac.evaluation.case import Case, CaseSource
-from crac.evaluation.measure import Evaluation, measure
+from crac.evaluation.measure import Evaluation, Shapes, measure
 from crac.evaluation.protocol import Protocol
 from crac.metrics.claims import patient_difference, side_of_zero
 from crac.metrics.masks import Mask
@@ -112,9 +112,9 @@ def cross_fit(
             fit_batches(cases, others, calibrator), mask=mask, ignore_index=protocol.ignore_index, weight="volume"
         )
         for name in (name for name in cases.names if patients[name] in held):
-            case = cases.load(name)
-            before.add(measure(case, protocol))
-            after.add(measure(calibrated_case(calibrator, case), protocol))
+            case, shapes = cases.load(name), Shapes()
+            before.add(measure(case, protocol, shapes))
+            after.add(measure(calibrated_case(calibrator, case), protocol, shapes))
     return CrossFit(before, after)
 
 

@@ -45,6 +45,7 @@ def render(
     title: str = "",
     kicker: str = "",
     anonymous: bool = False,
+    lead: Sequence[str] = (),
     story: Sequence[Step] = (),
     blocks: Sequence[Block] = (),
 ) -> str:
@@ -55,6 +56,7 @@ def render(
         title: Heading of the page.
         kicker: A few words above it.
         anonymous: Leave out the images and the names of patients, volumes and folders.
+        lead: Sentences that come before the verdict.
         story: How the results came about.
         blocks: Further sections.
     """
@@ -63,6 +65,7 @@ def render(
     check_comparable(results)
     results = without_names(results) if anonymous else list(results)
     context = _context(results, _mask(results), title, kicker)
+    context["verdict"] = [*lead, *context["verdict"]]
     return fill("page.html.j2", **context, story=story, blocks=blocks, contents=_contents(context, story, blocks))
 
 

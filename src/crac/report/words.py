@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from crac.evaluation.crossfit import Gain
 from crac.metrics.claims import side_of_zero, too_few
 from crac.metrics.ranks import Interval
-from crac.report.measure import Difference
+from crac.report.measure import Difference, Measure
 from crac.report.result import Result
 
 MASKS = {
@@ -120,9 +121,29 @@ def shift(one: Difference) -> str:
 def calibrated(label: str, method: str) -> str:
     """Say what the table of a calibrator shows."""
     return (
-        f"{label} was calibrated by the method {method}. The table is its worth on patients left out of the fit: each "
-        "was measured with a calibrator fitted on the others."
+        f"{label}: the calibrator is {method}. The table is its worth on patients left out of the fit: each was "
+        "measured with a calibrator fitted on the others."
     )
+
+
+def gained(method: str, gain: Gain, kept: bool) -> str:
+    """Say whether patients left out gain by a calibrator, and whether it was ``kept``."""
+    measure = Measure(gain.measure, "", 4)
+    change = Difference(measure, *gain.difference, 0)
+    means = " to ".join(measure.shown(value) for value in (gain.before, gain.after))
+    told = f"{method} takes the negative log-likelihood from {means} (difference {change.interval})"
+    if gain.shown:
+        ending = "patients left out gain by it, and it was written"
+    else:
+        why = "too few patients to show a gain" if change.low != change.low else "patients left out show no gain"
+        ending = f"{why}; it was written all the same" if kept else f"{why}, so probabilities stay as they are"
+    return f"{told}: {ending}."
+
+
+TEMPERATURES = (
+    "Logits are divided by the temperature of the class that is predicted and of the region. Above 1 the model becomes "
+    "less sure, below 1 surer, at 1 nothing changes. They were fitted on all patients."
+)
 
 
 LABEL_MASK = (

@@ -49,6 +49,7 @@ def test_the_folds_together_give_one_calibrator(model: Path, tmp_path: Path, cap
     found = json.loads(capsys.readouterr().out)
     assert found["written"] == str(model / "calibration.json")
     assert found["gains"]["class_region"][0]["difference"][2] < 0
+    assert "<th>posterior</th>" in (model / "calibration.html").read_text(encoding="utf-8")
     calibrator = crac.load_calibrator(model / "calibration.json")
     assert (calibrator.name, calibrator.regions) == ("class_region", "slice")
     assert calibrator.fitted["batches"] == CASES

@@ -59,7 +59,9 @@ def of_model(
     if problems:
         raise ProblemsError(str(model), problems)
     cases, num_classes = checked_cases(pairs, [], str(model), patient, jobs=jobs, track=track)
-    return of_cases(cases, num_classes, regions or _regions(model, plans), ignored)
+    names = sorted((value, name) for name, value in dataset.get("labels", {}).items() if name != "ignore")
+    named = [name for _, name in names] if len(names) == num_classes else []
+    return of_cases(cases, num_classes, regions or _regions(model, plans), ignored, named)
 
 
 def _description(model: Path, name: str) -> dict[str, Any]:
