@@ -48,3 +48,11 @@ def test_within_a_distance_is_scipys(shape, spacing, distance):
         assert image.any()
         np.testing.assert_array_equal(near, distance_transform_edt(~image, sampling=spacing) <= distance + 1e-9)
     assert not within(torch.zeros(shape, dtype=torch.bool), mask.ndim - 1, distance).any()
+
+
+def test_strips_are_no_boundaries() -> None:
+    mask = torch.rand(2, 5, 200, 7) > 0.999
+    mask[0, 2, 63:66, 3] = True
+    found = within(mask, 3, 5.0)
+    for image, near in zip(mask.numpy(), found.numpy(), strict=True):
+        np.testing.assert_array_equal(near, distance_transform_edt(~image) <= 5)

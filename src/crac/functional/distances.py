@@ -6,8 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-STRIP = 64
-"""Rows whose neighbours are looked at in one go."""
+from crac.functional.patches import in_strips
 
 
 def squared_distance(mask: Tensor, dims: int, limit: int) -> Tensor:
@@ -36,20 +35,19 @@ def within(mask: Tensor, dims: int, distance: float, spacing: Sequence[float] | 
         Boolean of the same shape; all ``False`` where the mask is empty.
     """
     sides = (1.0,) * dims if spacing is None else tuple(spacing)
+    margin = [int(distance / side) + 1 for side in sides]
+
+    def near(part: Tensor) -> Tensor:
+        """Of a strip, look only at the part where there is something."""
+        box = _box(part, dims, margin)
+        out = torch.zeros_like(part)
+        if box is not None:
+            out[box] = _within(part[box], dims, distance, sides)
+        return out
+
     if mask.device.type != "cpu" or not mask.numel():
         return _within(mask, dims, distance, sides)
-    # Strip by strip, so that a cache holds them, and of each strip the part where there is something.
-    margin = [int(distance / side) + 1 for side in sides]
-    out = torch.zeros_like(mask)
-    for first in range(0, mask.shape[-2], STRIP):
-        start = max(first - margin[-2], 0)
-        part = mask[..., start : first + STRIP + margin[-2], :].contiguous()
-        box = _box(part, dims, margin)
-        if box is not None:
-            near = torch.zeros_like(part)
-            near[box] = _within(part[box], dims, distance, sides)
-            out[..., first : first + STRIP, :] = near[..., first - start : first - start + STRIP, :]
-    return out
+    return in_strips(near, mask, margin[-2])
 
 
 def _within(mask: Tensor, dims: int, distance: float, sides: Sequence[float]) -> Tensor:

@@ -10,6 +10,8 @@ from crac.errors import InputError, one_of
 
 Border = Literal["replicate", "background"]
 BORDERS = ("replicate", "background")
+STRIP = 64
+"""Rows of a strip."""
 
 
 def check_border(border: Border) -> Border:
@@ -59,6 +61,25 @@ def running(combine: Callable[[Tensor, Tensor], Tensor], padded: Tensor, dims: i
             out = combine(out, padded.narrow(dim, offset, size))
         padded = out
     return padded
+
+
+def in_strips(do: Callable[[Tensor], Tensor], image: Tensor, reach: int) -> Tensor:
+    """Return ``do(image)``, found on a CPU for some rows at a time, so that a cache holds them.
+
+    Args:
+        do: Finds for every pixel of an image ``(..., H, W)`` a value that depends on pixels within ``reach`` of it.
+        image: Where to.
+        reach: Along ``H``.
+    """
+    rows = image.shape[-2]
+    if image.device.type != "cpu" or rows <= STRIP:
+        return do(image)
+    parts = []
+    for first in range(0, rows, STRIP):
+        start = max(first - reach, 0)
+        found = do(image[..., start : first + STRIP + reach, :].contiguous())
+        parts.append(found[..., first - start : first - start + STRIP, :])
+    return torch.cat(parts, -2)
 
 
 def weighted_patches(values: Tensor, dims: int, weights: Sequence[float]) -> Tensor:
