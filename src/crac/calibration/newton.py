@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import factorial, pi
+from math import factorial
 
 import torch
 from torch import Tensor
@@ -14,12 +14,6 @@ LOWEST = 0.05
 RIDGE = 1.0
 """Strength of what holds biases near 0, in voxels."""
 TOLERANCE = 1e-9
-
-POWERS = torch.zeros(ORDER, ORDER, dtype=torch.float64)
-"""Stirling numbers, which turn derivatives with respect to a scale into those with respect to its logarithm."""
-POWERS[0, 0] = 1
-for _row in range(1, ORDER):
-    POWERS[_row] = torch.arange(ORDER) * POWERS[_row - 1] + POWERS[_row - 1].roll(1)
 
 SumsOf = Callable[[Tensor], Sums]
 """Takes the sums at given coefficients ``(C, J)``."""
@@ -63,10 +57,10 @@ def _rough(scale: Tensor, sums: Sums, low: Tensor, high: Tensor) -> Tensor:
     What each side wants falls off exponentially, so that Newton's step is taken on its logarithm. A step that leaves
     the bracket halves it, or goes to the bound where the bracket has no end yet.
     """
-    smaller, larger = sums.sides[:, 0], sums.sides[:, 1]
-    ratio = smaller[:, 0].log() - larger[:, 0].log()
-    step = scale - ratio / (smaller[:, 1] / smaller[:, 0] + larger[:, 1] / larger[:, 0])
-    step = torch.where(smaller[:, 0] == 0, torch.inf, torch.where(larger[:, 0] == 0, -torch.inf, step))
+    larger, smaller = -sums.sides[:, 0, 0], sums.sides[:, 1, 0]
+    bend = sums.sides[:, 1, 1] / smaller + sums.sides[:, 0, 1] / larger
+    step = scale - (smaller.log() - larger.log()) / bend
+    step = torch.where(smaller <= 0, torch.inf, torch.where(larger <= 0, -torch.inf, step))
     middle = (low * high).sqrt()
     step = torch.where(step <= low, torch.where(low > 0, middle, LOWEST), step)
     step = torch.where(step >= high, torch.where(high < torch.inf, middle, 1 / LOWEST), step)
@@ -76,32 +70,43 @@ def _rough(scale: Tensor, sums: Sums, low: Tensor, high: Tensor) -> Tensor:
 def _refined(scale: Tensor, rough: Tensor, sums: Sums) -> tuple[Tensor, Tensor, Tensor]:
     """A step that follows all derivatives, how far from the minimum it may still end, and the curvature there.
 
-    The slope is a power series in the logarithm of the scale, which converges up to about a distance of pi / 2. Its
-    root is taken where its last terms are small; elsewhere the rough step is kept, and all of it may be left to go.
+    The logarithms of both sides are power series in the scale, which converge up to about the scale itself. The root of
+    their difference is taken where the last terms are small; elsewhere the rough step is kept, and all of it may be
+    left to go.
     """
-    slopes = torch.cat([sums.gradient, sums.hessian[:, 0], sums.higher], 1)  # (C, ORDER)
-    slopes = (slopes * scale.unsqueeze(1) ** torch.arange(ORDER)) @ POWERS.T
-    flattest = (slopes[:, 1] / 4).clamp(min=torch.finfo(slopes.dtype).tiny)
-    coarse = (rough / scale).log()
-    move = coarse.clamp(-1, 1)
+    sides = torch.tensor([[-1.0], [1.0]]) * sums.sides / torch.tensor([float(factorial(n)) for n in range(ORDER)])
+    larger, smaller = _logarithm(sides).unbind(1)
+    series = smaller - larger
+    slopes = series[:, 1:] * torch.arange(1, ORDER)
+    farthest, move = scale / 2, (rough - scale).nan_to_num()
     for _ in range(20):
-        move = (move - _series(slopes, move) / torch.maximum(_series(slopes[:, 1:], move), flattest)).clamp(-1, 1)
-    following, size = scale * move.exp(), move.abs()
-    # What is beyond the last term, of the slope and of the curvature, beside the curvature.
-    last = slopes[:, -1].abs() / (4 * flattest) * size / (pi / 2)
-    left = last * torch.maximum(size ** (ORDER - 1) / factorial(ORDER - 1), size ** (ORDER - 2) / factorial(ORDER - 2))
-    settled = (following > LOWEST) & (following < 1 / LOWEST) & (left <= 0.01 * coarse.abs()) & (size < 0.5)
-    following = torch.where(settled, following, rough)
-    left = torch.where(settled, left * scale, (rough - scale).abs())
-    near = torch.where(settled, move, 0)
-    return following, left, _series(slopes[:, 1:], near) / (scale * near.exp())
+        flattest = torch.maximum(_value(slopes, move), slopes[:, 0] / 4)
+        move = (move - _value(series, move) / flattest).nan_to_num().clamp(-farthest, farthest)
+    following, size = scale + move, move.abs()
+    # What lies beyond the last term of the series, and of their slopes.
+    last = torch.maximum(series[:, -1].abs(), smaller[:, -1].abs()) * size / scale / slopes[:, 0]
+    left = last * torch.maximum(size ** (ORDER - 1), ORDER * size ** (ORDER - 2))
+    settled = (following > LOWEST) & (following < 1 / LOWEST) & (size < farthest)
+    settled &= left <= 0.01 * (rough - scale).abs()
+    curvature = torch.where(settled, _value(smaller, move).exp() * _value(slopes, move), sums.hessian[:, 0, 0])
+    left = torch.where(settled, left, (rough - scale).abs())
+    return torch.where(settled, following, rough), left, curvature
 
 
-def _series(derivatives: Tensor, move: Tensor) -> Tensor:
-    """The value of a power series, ``(C,)``, from its derivatives ``(C, N)`` at zero."""
+def _logarithm(series: Tensor) -> Tensor:
+    """The coefficients of the logarithm of power series with the coefficients ``(..., N)``."""
+    found = [series[..., 0].log()]
+    for order in range(1, series.shape[-1]):
+        known = (n * found[n] * series[..., order - n] for n in range(1, order))
+        found.append((series[..., order] - sum(known, torch.zeros_like(found[0])) / order) / series[..., 0])
+    return torch.stack(found, -1)
+
+
+def _value(series: Tensor, move: Tensor) -> Tensor:
+    """The value ``(C,)`` of power series with the coefficients ``(C, N)``."""
     total = torch.zeros_like(move)
-    for order in reversed(range(derivatives.shape[1])):
-        total = total * move / (order + 1) + derivatives[:, order]
+    for coefficient in reversed(series.unbind(1)):
+        total = total * move + coefficient
     return total
 
 

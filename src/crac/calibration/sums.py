@@ -23,14 +23,13 @@ ORDER = 10
 class Sums:
     """Sums over voxels by cell: negative log-likelihood ``(C,)``, its derivatives, total weight, voxels.
 
-    For a single scale ``higher`` holds the derivatives of third and higher order, and ``sides`` the size of the first
-    and the second one, ``(C, 2, 2)``, over the voxels that want a smaller and over those that want a larger scale.
+    For a single scale ``sides`` holds the derivatives of all orders, ``(C, 2, ORDER)``, over the voxels that want
+    a larger scale, and over those that want a smaller one.
     """
 
     loss: Tensor
     gradient: Tensor
     hessian: Tensor
-    higher: Tensor
     sides: Tensor
     weight: Tensor
     count: Tensor
@@ -39,9 +38,9 @@ class Sums:
     def zeros(weights: Tensor, coefficients: Coefficients) -> Sums:
         """Sums over no voxel at all, for coefficients ``(C, J)``."""
         cells, size = weights.shape
-        single, new = coefficients == "scale", weights.new_zeros
-        more = new(cells, (ORDER - 2) * single), new(cells, 2 * single, 2)
-        return Sums(new(cells), new(cells, size), new(cells, size, size), *more, new(cells), new(cells))
+        new, sides = weights.new_zeros, 2 if coefficients == "scale" else 0
+        more = new(cells, sides, ORDER), new(cells), new(cells)
+        return Sums(new(cells), new(cells, size), new(cells, size, size), *more)
 
     def plus(self, other: Sums) -> Sums:
         """The sums over the voxels of both."""
@@ -106,17 +105,15 @@ def _scale(weights: Tensor, logits: Tensor, labels: Tensor, cell: Tensor, mass: 
     powers = z.sub_(top).exp_()
     norm = powers.sum(0)
     count = torch.bincount(cell, minlength=len(weights)).double()
-    loss, (slope, curvature, *higher) = norm.log().add_(top), cumulants(logits, powers.div_(norm))
-    smaller = (slope > 0).double()
-    sides = [slope * smaller, curvature * smaller, slope * (smaller - 1), curvature * (1 - smaller)]
-    rows = [loss, *higher, *sides]
+    rows = [norm.log().add_(top), *cumulants(logits, powers.div_(norm))]
+    side = 2 * cell + (rows[1] > 0)
     if mass is not None:
         rows = [row.mul_(mass) for row in rows]
-    loss, *rows = (torch.bincount(cell, row, minlength=len(weights)) for row in rows)
+    sums = torch.stack([torch.bincount(side, row, minlength=2 * len(weights)) for row in rows], 1)
+    sides = sums.view(len(weights), 2, -1)
+    loss, slope, curvature = sides[..., :3].sum(1).unbind(1)
     weight = count if mass is None else torch.bincount(cell, mass, minlength=len(weights))
-    slope, curvature = rows[-4] - rows[-2], rows[-3] + rows[-1]
-    both = torch.stack(rows[-4:], 1).view(-1, 2, 2)
-    return loss, slope.view(-1, 1), curvature.view(-1, 1, 1), torch.stack(rows[:-4], 1), both, weight, count
+    return loss, slope.view(-1, 1), curvature.view(-1, 1, 1), sides[..., 1:], weight, count
 
 
 def _biased(weights: Tensor, logits: Tensor, labels: Tensor, cell: Tensor, mass: Tensor | None) -> tuple[Tensor, ...]:
@@ -148,7 +145,7 @@ def _biased(weights: Tensor, logits: Tensor, labels: Tensor, cell: Tensor, mass:
             slope, curvature = join.T @ slope, join.T @ curvature @ join
         gradient[number], hessian[number] = slope, curvature
     weight = torch.bincount(cell, mass, minlength=cells)
-    return loss, gradient, hessian, loss.new_zeros(cells, 0), loss.new_zeros(cells, 0, 2), weight, count
+    return loss, gradient, hessian, loss.new_zeros(cells, 0, ORDER), weight, count
 
 
 def cumulants(values: Tensor, p: Tensor) -> list[Tensor]:
