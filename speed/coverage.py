@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from crac.guarantees import Case, Margin, Referral, RiskControl, VolumeInterval
 from crac.guarantees.risk import best_level
 from crac.guarantees.units import Unit, least_bound, reduce_unit
+from crac.guarantees.volume import ends
 from measure import RESULTS, environment, save
 
 ALPHA = 0.1
@@ -120,9 +121,19 @@ def realised_risk(
 
 
 def realised_misses(
-    scores: Scores, patients: int, sets: int, unit: Unit, alpha: float = ALPHA, split: bool = False
+    scores: Scores, patients: int, sets: int, unit: Unit, signed: bool, alpha: float = ALPHA, split: bool = False
 ) -> Realised:
-    """The same for bounds of scores: the share of patients beyond them; ``split`` counts volumes as patients."""
+    """The same for bounds of scores: the share of patients beyond them.
+
+    Args:
+        scores: Of every patient's volumes.
+        patients: Of a calibration set.
+        sets: How many.
+        unit: What several volumes of a patient count as.
+        signed: Whether scores are bounded on both sides.
+        alpha: Level.
+        split: Count volumes as patients.
+    """
     rng = np.random.default_rng(patients)
     keys = list(scores)
     table = np.full((len(keys), max(map(len, scores.values()))), np.nan)
@@ -134,23 +145,26 @@ def realised_misses(
         chosen = {keys[number]: scores[keys[number]] for number in order[:patients]}
         if split:
             chosen = {f"{key} {part}": [score] for key, own in chosen.items() for part, score in enumerate(own)}
-        bound = least_bound(chosen, alpha, unit)
+        down, up = ends(chosen, alpha, unit) if signed else (math.inf, least_bound(chosen, alpha, unit))
+        if signed:  # the estimate is never outside
+            down, up = max(down, 0.0), max(up, 0.0)
         others = table[order[patients:]]
-        missed = np.where(np.isnan(others), np.nan, others > bound)
+        missed = np.where(np.isnan(others), np.nan, (others > up) | (-others > down))
         share = (np.nanmax if unit == "worst" else np.nanmean)(missed, axis=1)
-        risks.append(math.nan if math.isnan(bound) else float(share.mean()))
+        risks.append(math.nan if math.isnan(up) else float(share.mean()))
     return Realised.of(risks)
 
 
 def simulate(pool: Pool, patients: int, sets: int, unit: Unit = "mean") -> dict[str, Realised]:
     """Every guarantee on calibration sets of one size."""
     found = {name: realised_risk(own, name, patients, sets, unit) for name, own in pool.curves.items()}
-    return found | {name: realised_misses(own, patients, sets, unit) for name, own in pool.scores.items()}
+    misses = {name: realised_misses(own, patients, sets, unit, name == "volume") for name, own in pool.scores.items()}
+    return found | misses
 
 
 def counted_twice(pool: Pool, patients: int, sets: int, split: bool, alpha: float = 0.05) -> Realised:
     """Volumes of patients who have two each, as one patient or, wrongly, as two."""
-    return realised_misses(pool.scores["volume"], patients, sets, "mean", alpha, split)
+    return realised_misses(pool.scores["volume"], patients, sets, "mean", True, alpha, split)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -41,7 +41,7 @@ def test_what_is_written_is_what_the_library_fits(calibration: list[str], tmp_pa
     cases = [patient(seed) for seed in range(16)]
     np.testing.assert_array_equal(found.possible.thresholds, crac.RiskControl(3, 0.2).fit(cases).thresholds)
     np.testing.assert_allclose(found.margin.millimetres, crac.Margin(3, 0.2).fit(cases).millimetres)
-    np.testing.assert_allclose(found.volume.factors, crac.VolumeInterval(3, 0.2).fit(cases).factors, rtol=1e-6)
+    np.testing.assert_allclose(found.volume.above, crac.VolumeInterval(3, 0.2).fit(cases).above, rtol=1e-6)
     assert (found.class_names, len(found.patients), found.alpha) == (NAMES, 16, 0.2)
     assert said[0].startswith("liver: on average, 80 % of it has a probability of at least")
     assert "say nothing about one patient, or another hospital" in said[-2]

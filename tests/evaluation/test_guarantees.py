@@ -74,6 +74,9 @@ def test_predict_writes_what_is_promised(run: Path, tmp_path: Path, capsys: Any)
         assert any(name.endswith("_volumes.csv") for name in about["files"]) == there
         assert all(Path(name).is_file() for name in about["files"])
         assert ("look" in about) == there
+    assert main([*arguments[:2], str(image), "--out", str(tmp_path / "maps"), "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("80 % interval from") == 4
     about = json.loads((tmp_path / "maps" / "image_review.json").read_text())
     assert (about["fitted_on"], about["patients"]) == ("validation", 8)
     assert bool(about["reason"]) == about["look"]

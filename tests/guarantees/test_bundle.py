@@ -31,7 +31,7 @@ def test_the_same_as_one_by_one(cases: list[crac.Case], fitted: crac.Guarantees)
         (crac.RiskControl(CLASSES, 0.2).fit(cases).thresholds, fitted.possible.thresholds),
         (crac.RiskControl(CLASSES, 0.2, "fdr").fit(cases).thresholds, fitted.certain.thresholds),
         (crac.Margin(CLASSES, 0.2).fit(cases).millimetres, fitted.margin.millimetres),
-        (crac.VolumeInterval(CLASSES, 0.2).fit(cases).factors, fitted.volume.factors),
+        (crac.VolumeInterval(CLASSES, 0.2).fit(cases).above, fitted.volume.above),
     ):
         torch.testing.assert_close(one, values, equal_nan=True, rtol=0, atol=0)
     assert crac.Referral(CLASSES, 0.2).fit(cases).threshold == fitted.referral.threshold
@@ -83,7 +83,7 @@ def test_whole_image_and_missed_organs_in_words() -> None:
         ({"num_classes": 5}, "class_names must be 5 names"),
         ({"alpha": 2}, "alpha must be a number between 0 and 1"),
         ({"options": {"colour": 1}}, "colour"),
-        ({"volume": {"factors": [1], "patients": [1], "reasons": {}}}, "factors must hold 3 numbers"),
+        ({"volume": {"below": [1], "above": [1], "patients": [1], "reasons": {}}}, "below must hold 3 numbers"),
         ({"referral": []}, "holds no guarantees"),
     ],
 )

@@ -45,7 +45,7 @@ def test_margins_see_labelled_voxels_only_and_volumes_need_all() -> None:
     )  # nothing that is predicted is known to be wrong
     cases = patients(20)
     interval = crac.VolumeInterval(CLASSES, 0.2).fit([*cases, *(hidden(case)._replace(patient="q") for case in cases)])
-    np.testing.assert_array_equal(interval.factors, crac.VolumeInterval(CLASSES, 0.2).fit(cases).factors)
+    np.testing.assert_array_equal(interval.above, crac.VolumeInterval(CLASSES, 0.2).fit(cases).above)
     assert interval.patients.tolist() == [0, 20, 20]
     unknown = crac.VolumeInterval(CLASSES, 0.2).fit(map(hidden, cases))
     assert unknown.reasons == dict.fromkeys((1, 2), "no calibration patient is labelled throughout")

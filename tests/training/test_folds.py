@@ -89,7 +89,7 @@ def test_guarantees_rest_on_patients_left_out_and_say_what_that_is_for_the_mean(
     found = run_guarantees(folds, load(folds, "cpu"))
     assert sorted(found.patients) == sorted({case.patient for case in store.cases.values()})
     torch.testing.assert_close(found.possible.thresholds, expected.possible.thresholds, equal_nan=True)
-    torch.testing.assert_close(found.volume.factors, expected.volume.factors, equal_nan=True)
+    torch.testing.assert_close(found.volume.above, expected.volume.above, equal_nan=True)
     assert main(["guarantee", str(folds), "--split", "test"]) == 2
     assert "--split goes with a single run" in capsys.readouterr().err
 
@@ -107,7 +107,7 @@ def test_guarantees_rest_on_patients_left_out_and_say_what_that_is_for_the_mean(
     with pytest.raises(InputError, match=r"were fitted before calibration\.json was, or with another one"):
         run_guarantees(folds, load(folds, "cpu"))
     assert main(["guarantee", str(folds), "--alpha", "0.2", "--device", "cpu"]) == 0
-    assert run_guarantees(folds, load(folds, "cpu")).volume.factors[1] != found.volume.factors[1]
+    assert run_guarantees(folds, load(folds, "cpu")).volume.above[1] != found.volume.above[1]
     with pytest.raises(InputError, match="were fitted on other weights"):
         run_guarantees(folds, load(folds, "cpu", checkpoint="last", calibrated=False))
     for name in ("calibration.json", "guarantees.json"):

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from crac.cli.options import add_mirror, add_model_options
 
@@ -90,10 +91,20 @@ def run(args: argparse.Namespace) -> int:
     for name, own in reviews.items():
         if own.get("look"):
             print(f"look at {name}: {own['reason']}", file=sys.stderr if args.json else sys.stdout)
+    if len(images) == 1 and not args.json:
+        for row in reviews[images[0].name].get("volumes", []):
+            print(_volume(row))
     if args.json:
         files = {name: [str(args.out / file) for output in outputs for file in output.files(name)] for name in reviews}
         print(json.dumps([{"image": name, "files": files[name], **own} for name, own in reviews.items()], indent=2))
     return 0
+
+
+def _volume(row: dict[str, Any]) -> str:
+    said = f"{row['class']}: {row['estimate_ml']:.4g} ml"
+    if row["high_ml"] is None:
+        return f"{said}, without a bounded interval: {row['note']}"
+    return f"{said}, {100 * row['level']:g} % interval from {row['low_ml']:.4g} to {row['high_ml']:.4g} ml"
 
 
 def _images(number: int) -> str:
