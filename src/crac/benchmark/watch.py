@@ -123,8 +123,11 @@ class Watch:
         return f"epoch {max(0, lines - 1)}/{job.config.epochs}, {duration(time.monotonic() - self.began[job.name])}"
 
     def _estimate(self, name: str) -> float:
-        """Return the seconds of the longest run of the same method, or else of any, on the same data and backbone."""
+        """Return the seconds of the longest of the last runs of the same method, or else of any, on the same data.
+
+        Only the last, since the first ones compile.
+        """
         own, cells = self.jobs[name].cells[0], {other: self.jobs[other].cells[0] for other in self.took}
         alike = [o for o, cell in cells.items() if (cell.dataset, cell.backbone) == (own.dataset, own.backbone)]
         same = [other for other in alike if cells[other].method == own.method]
-        return max((self.took[other] for other in same or alike), default=0.0)
+        return max((self.took[other] for other in (same or alike)[-2 * self.workers :]), default=0.0)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from crac.errors import InputError, check_number, one_of
 from crac.functional.patches import check_integers
-from crac.metrics.cells import Cells
+from crac.metrics.cells import cut_cells
 from crac.metrics.counts import Counts, TopLabel, count_voxels
 from crac.metrics.masks import MASKS, Mask, select_voxels
 from crac.metrics.results import CalibrationResult, result
@@ -64,7 +64,7 @@ class CalibrationMeter:
         elif mask not in MASKS:
             raise one_of("mask", mask, (*MASKS, "a boolean tensor"))
         self.num_classes, self.mask, self.ignore_index, self.band = num_classes, mask, ignore_index, band
-        self.cells = Cells(bins, threshold)
+        self.cells = cut_cells(bins, threshold)
         self.reset()
 
     def reset(self) -> None:
