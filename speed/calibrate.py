@@ -2,11 +2,11 @@
 
     OMP_NUM_THREADS=2 python speed/calibrate.py --folder SCRATCH
 
-Beside it what reading the same files takes, what reading them and one exponential a value takes, and two rivals that
-hold all voxels in one tensor: Fiducio's temperature (if it is installed) and a plain L-BFGS temperature. The rivals get
-ever more voxels in processes of their own that may use 8 GiB, until they fail. Files are dropped from the cache before
-they are read, so that every reader reads them from the disk. Where the disk cannot hold 50 volumes, fewer are read in
-turn; the result says how many there were.
+Beside it what reading the same files takes (every byte once, in order, by one thread), what reading them and one
+exponential a value takes, and two rivals that hold all voxels in one tensor: Fiducio's temperature (if it is installed)
+and a plain L-BFGS temperature. The rivals get ever more voxels in processes of their own that may use 8 GiB, until they
+fail. Files are dropped from the cache before they are read, so that every reader reads them from the disk. Where the
+disk cannot hold 50 volumes, fewer are read in turn; the result says how many there were.
 """
 
 from __future__ import annotations
@@ -85,13 +85,15 @@ def mapped(folder: Path, volumes: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def read(folder: Path, volumes: int, power: bool = False) -> None:
-    """Bring every number into memory once, a plane of all classes at a time; take its exponential if asked to."""
-    for logits, labels in mapped(folder, volumes):
-        for plane in range(labels.shape[1]):
-            values = logits[:, :, plane].clone()
-            labels[:, plane].clone()
-            if power:
-                values.float().exp_()
+    """Bring every byte into memory once, in order; take the exponential of every logit if asked to."""
+    buffer = bytearray(2**23)
+    for path in files(folder, volumes):
+        for one in (path, path.with_suffix(".labels.npy")):
+            forget(one)
+            with one.open("rb", buffering=0) as file:
+                while size := file.readinto(buffer):
+                    if power and one == path:
+                        torch.frombuffer(buffer, dtype=torch.float16, count=size // 2).float().exp_()
 
 
 def fit(folder: Path, volumes: int, method: str) -> dict[str, object]:

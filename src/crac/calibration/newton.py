@@ -83,9 +83,10 @@ def _refined(scale: Tensor, rough: Tensor, sums: Sums) -> tuple[Tensor, Tensor, 
         flattest = torch.maximum(_value(slopes, move), slopes[:, 0] / 4)
         move = (move - _value(series, move) / flattest).nan_to_num().clamp(-farthest, farthest)
     following, size = scale + move, move.abs()
-    # What lies beyond the last term of the series, and of their slopes.
+    # What lies beyond the last term of the series, and of their slopes: the curvature decides how much a cell is drawn
+    # towards the others, which an error of it moves by an eighth of the scale at most.
     last = torch.maximum(series[:, -1].abs(), smaller[:, -1].abs()) * size / scale / slopes[:, 0]
-    left = last * torch.maximum(size ** (ORDER - 1), ORDER * size ** (ORDER - 2))
+    left = last * torch.maximum(size ** (ORDER - 1), ORDER * size ** (ORDER - 2) * scale / 8)
     settled = (following > LOWEST) & (following < 1 / LOWEST) & (size < farthest)
     settled &= left <= 0.01 * (rough - scale).abs()
     curvature = torch.where(settled, _value(smaller, move).exp() * _value(slopes, move), sums.hessian[:, 0, 0])
