@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from scipy import ndimage, stats
 from tests.training.watched import WAITING, Watched
 
+import crac.data.augment as augment_module
 from crac.data import Augmentation
 from crac.data.augment import NUMBERS, _normal, resample
 from crac.errors import InputError
@@ -195,7 +196,17 @@ def test_each_image_depends_on_its_own_numbers_alone(shape: tuple[int, ...]) -> 
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_nothing_is_read_from_the_device(shape: tuple[int, ...]) -> None:
+def test_what_a_cpu_leaves_out_changes_nothing(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels, numbers = torch.rand(9, 2, *shape) - 0.1, torch.randint(0, 3, (9, *shape)), drawn(9)
+    augment = Augmentation.named("strong", mirror=True)
+    some = augment(images, labels, numbers)
+    monkeypatch.setattr(augment_module, "_may_look", lambda _: False)
+    assert all(map(torch.equal, some, augment(images, labels, numbers)))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_nothing_is_read_from_the_device(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(augment_module, "_may_look", lambda _: False)
     images, labels, numbers = torch.rand(3, 1, *shape), torch.randint(0, 3, (3, *shape)), drawn(3)
     with Watched() as watched:
         Augmentation.named("strong", mirror=True)(images, labels, numbers)

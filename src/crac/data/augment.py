@@ -6,7 +6,8 @@ the device and with shapes that depend on the batch alone, so that a CUDA graph 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Annotated, Literal, Self
 
 import torch
@@ -130,8 +131,9 @@ class Augmentation(Strict):
             for column, one in enumerate(extent)
         ]
         matrix = torch.stack([*columns, torch.stack(shifts[:count], 1)], 2)
-        moved = resample(images, matrix, "bilinear")
-        moved_labels = resample(labels.unsqueeze(1).to(images.dtype), matrix, "nearest").squeeze(1).to(labels.dtype)
+        grid = sampling_grid(images, matrix)
+        moved = sample(images, grid, "bilinear")
+        moved_labels = sample(labels.unsqueeze(1).to(images.dtype), grid, "nearest").squeeze(1).to(labels.dtype)
         # What is not moved keeps every intensity: interpolation would round it.
         still = (matrix == eye).flatten(1).all(1)
         images = torch.where(_spread(still, images), images, moved)
@@ -147,19 +149,20 @@ class Augmentation(Strict):
         brightness = draw(-self.brightness, self.brightness, 0)
         exponent = draw(-math.log(self.gamma), math.log(self.gamma), 0).exp()
         noise, key = draw(0, self.noise, 0), next(chance)
+        axes = self._axes(images)
         if self.blur:
-            images = _blurred(images, blur, math.ceil(3 * self.blur), self._axes(images))
+            images = _where(blur > 0, partial(_blurred, radius=math.ceil(3 * self.blur), axes=axes), images, blur)
         if self.low_resolution > 1:
-            images = _coarsened(images, coarse, self._axes(images))
+            images = _where(coarse > 1, partial(_coarsened, axes=axes), images, coarse)
         if self.gamma > 1:
-            images = torch.where(images > 0, images.clamp(min=0) ** exponent, images)
+            images = _where(exponent != 1, _bent, images, exponent)
         if self.contrast:
             mean = images.mean(tuple(range(2, images.ndim)), keepdim=True)
             images = images + contrast * (images - mean)
         if self.gain or self.brightness:
             images = images * (1 + gain) + brightness
         if self.noise:
-            images = images + noise * _normal(key, images)
+            images = _where(noise > 0, _noisy, images, noise, key)
         return images
 
 
@@ -184,8 +187,12 @@ def resample(images: Tensor, matrix: Tensor, mode: Literal["bilinear", "nearest"
     The matrix ``(B, n, n + 1)`` maps coordinates (x, y[, z]) that run from -1 to 1 along each of the last ``n`` axes;
     with ``n = 2`` all slices of a volume move alike.
     """
+    return sample(images, sampling_grid(images, matrix), mode)
+
+
+def sampling_grid(images: Tensor, matrix: Tensor) -> Tensor:
+    """Return where the pixels of :func:`resample` come from, ``(B, *S, n)``."""
     count = matrix.shape[1]
-    flat = images.flatten(1, -1 - count)
     # Sums of products, written out: a product of matrices may be computed in TF32, which would move pixels.
     places = []
     for axis in range(1, count + 1):
@@ -193,15 +200,48 @@ def resample(images: Tensor, matrix: Tensor, mode: Literal["bilinear", "nearest"
         place = (torch.arange(side, device=images.device, dtype=images.dtype) * 2 + 1) / side - 1
         places.append(place.view(-1, *[1] * (axis - 1)))
     rows = matrix.to(images.dtype).view(len(matrix), count, count + 1, *[1] * count).unbind(1)
-    grid = torch.stack(
+    return torch.stack(
         [sum((row[:, axis] * place for axis, place in enumerate(places)), row[:, count]) for row in rows], -1
     )
+
+
+def sample(images: Tensor, grid: Tensor, mode: Literal["bilinear", "nearest"]) -> Tensor:
+    """Return images whose pixels come from the places of a grid, 0 from outside."""
+    flat = images.flatten(1, -1 - grid.shape[-1])
     return F.grid_sample(flat, grid, mode=mode, align_corners=False).view_as(images)
 
 
 def _spread(values: Tensor, like: Tensor) -> Tensor:
     """Return values ``(B,)`` with as many axes as ``like`` has."""
     return values.view(-1, *[1] * (like.ndim - 1))
+
+
+def _where(needed: Tensor, change: Callable[..., Tensor], images: Tensor, *amounts: Tensor) -> Tensor:
+    """Change images by amounts ``(B, ...)`` that leave the others, where none is ``needed``, as they are.
+
+    A GPU is not asked which these are, for that would wait for it; a CPU does not compute them.
+    """
+    if not _may_look(images):
+        return change(images, *amounts)
+    rows = needed.flatten().nonzero().flatten()
+    if not len(rows):
+        return images
+    return images.index_copy(0, rows, change(images[rows], *(amount[rows] for amount in amounts)))
+
+
+def _may_look(images: Tensor) -> bool:
+    """Whether values can be read without waiting for a device."""
+    return images.device.type == "cpu"
+
+
+def _bent(images: Tensor, exponent: Tensor) -> Tensor:
+    """Return images to the power of exponents ``(B, 1, ...)``; what is not above 0 stays."""
+    return torch.where(images > 0, images.clamp(min=0) ** exponent, images)
+
+
+def _noisy(images: Tensor, deviation: Tensor, key: Tensor) -> Tensor:
+    """Return images with noise of standard deviations ``(B, 1, ...)``, decided by keys ``(B,)``."""
+    return images + deviation * _normal(key, images)
 
 
 def _product(first: Tensor, second: Tensor) -> Tensor:

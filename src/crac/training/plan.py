@@ -43,7 +43,7 @@ LEAST_STEPS = 16
 """Of an epoch, where there are few volumes."""
 
 OF_ALL_VOXELS = 0.05
-SCRATCH = 24
+SCRATCH = 32
 PER_CLASS = 24
 PER_WEIGHT = 16
 SMALLEST = 8
