@@ -8,7 +8,7 @@ import pytest
 from tests.benchmark.committed import FIXTURE, many_patients
 from tests.report.test_page import Reader
 
-from crac.benchmark import CellResult, report
+from crac.benchmark import CellResult, reading, report
 from crac.benchmark.page import page
 from crac.benchmark.report import Content, compose, render
 from crac.benchmark.results import group_results
@@ -82,6 +82,15 @@ def test_the_leader_is_the_best(results: list[CellResult]) -> None:
     _, shown = read(compose(groups))
     top = shown.text.partition("Every method in numbers")[0]
     assert f"The highest Dice is that of {groups[0].labels[best]} on Phantom, nnunet, {means[best]:.3f}" in top
+
+
+def test_methods_that_print_the_same_lead_together(results: list[CellResult]) -> None:
+    plain = [result for result in results if result.cell.method == "ce"]
+    nacl = [result for result in results if result.cell.method == "nacl"]
+    same = [replace(other, volumes=own.volumes) for own, other in zip(plain, nacl, strict=True)]
+    assert reading.verdict(group_results([*plain, *same]))[1].startswith(
+        "The highest Dice is that of CE and NACL on Phantom"
+    )
 
 
 def test_without_names_no_segmentation_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,15 +99,27 @@ def about(group: Group) -> str:
     return f"{group.title}: {number} method{'s' * (number != 1)}, {tested} test patient{'s' * (tested != 1)}"
 
 
-def leader(group: Group, measure: Measure) -> tuple[str, Difference] | None:
-    """Return the method with the best mean over patients, and that mean with its interval; None where none has one."""
+def leaders(group: Group, measure: Measure) -> tuple[list[str], Difference] | None:
+    """Return the methods with the best mean over patients, as printed, the very best first, and its mean and interval.
+
+    Where no method has a value there is None.
+    """
     means = {method: group.by_patient(measure.key, [method])[method].mean() for method in group.methods}
     known = {method: mean for method, mean in means.items() if mean == mean}
     if not known:
         return None
-    first = (max if measure.higher else min)(known, key=known.__getitem__)
-    found = group.interval(first, measure)
-    return None if found is None else (first, found)
+    ranked = sorted(known, key=known.__getitem__, reverse=bool(measure.higher))
+    found = group.interval(ranked[0], measure)
+    best = measure.rounded(known[ranked[0]])
+    return None if found is None else ([one for one in ranked if measure.rounded(known[one]) == best], found)
+
+
+def _named(group: Group, methods: Sequence[str]) -> str:
+    """The names of methods that share a place; of many the first and how many more."""
+    names = [group.labels[method] for method in methods]
+    if len(names) > 3:
+        return f"{names[0]} and {len(names) - 1} more"
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
 def verdict(groups: Sequence[Group]) -> list[str]:
@@ -119,16 +131,16 @@ def verdict(groups: Sequence[Group]) -> list[str]:
 
 def _leads(group: Group, measure: Measure, than: str) -> str:
     """Who leads, and whether that is more than chance: nothing is said of it below six patients."""
-    if (found := leader(group, measure)) is None:
+    if (found := leaders(group, measure)) is None:
         return ""
     first, one = found
-    text = f"{group.labels[first]} on {group.title}, {measure.shown(one.estimate)}"
-    others = [method for method in group.methods if method != first]
+    text = f"{_named(group, first)} on {group.title}, {measure.shown(one.estimate)}"
+    others = [method for method in group.methods if method not in first]
     if not others:
-        return f"{text}, the only method there"
+        return f"{text}, and there is no other"
     if patients(group) < LEAST_PATIENTS:
         return f"{text}, of {patients(group)} patients, too few to compare"
-    compared = [group.difference(first, other, measure) for other in others]
+    compared = [group.difference(first[0], other, measure) for other in others]
     beaten = sum(other is not None and other.verdict == "better" for other in compared)
     share = f"all {beaten}" if beaten == len(others) else f"{beaten or 'none'} of the {len(others)}"
     return f"{text}, significantly {than} than {share} others"
@@ -141,9 +153,9 @@ def numbers(groups: Sequence[Group]) -> list[dict[str, Any]]:
         shown = []
         for group in groups:
             measure = (MAIN[2], group.fair[0], MAIN[0])[place]
-            if (best := leader(group, measure)) is not None:
+            if (best := leaders(group, measure)) is not None:
                 mean, span = in_words(measure, best[1][1:4])
-                label = f"{group.labels[best[0]]}, {group.title}"
+                label = f"{_named(group, best[0])}, {group.title}"
                 shown.append({"label": label, "mean": mean, "range": span, "colour": None})
         if shown:
             found.append({"name": name, "words": about, "measure": measure, "shown": shown})
