@@ -59,6 +59,7 @@ class Slab:
         labels: ``(B, *S)``.
         choice: Which voxels count.
         start, stop: The planes, along the first axis of a volume or along the batch of images.
+        sample: Whether foreground in other planes may be overlooked by the mask ``"band"``, which saves reading them.
     """
 
     calibrator: Calibrator
@@ -67,6 +68,7 @@ class Slab:
     choice: Choice
     start: int
     stop: int
+    sample: bool = False
 
     @torch.no_grad()
     def voxels(self) -> Piece | None:
@@ -77,7 +79,8 @@ class Slab:
         """
         axis = self.scores.ndim - 4
         # What a plane is told by its neighbours: regions, and the foreground nearby.
-        reach = [max(self.calibrator.radii)] * self.calibrator.by_region + [BAND] * (self.choice.mask == "band")
+        reach = [max(self.calibrator.radii)] * self.calibrator.by_region
+        reach += [BAND] * (self.choice.mask == "band" and not self.sample)
         halo = max(reach, default=0) if axis else 0
         near = slice(max(self.start - halo, 0), self.stop + halo)
         inner = _along(axis, slice(self.start - near.start, self.stop - near.start))
@@ -116,7 +119,7 @@ def slabs(
     elif scores.ndim == 5:
         pairs = [(scores[n : n + 1], labels[n : n + 1]) for n in range(len(scores))]
     return [
-        Slab(calibrator, images, truth, choice, *ends)
+        Slab(calibrator, images, truth, choice, *ends, sample=few is not None)
         for images, truth in pairs
         for ends in _ends(truth, truth.shape[images.ndim - 4], few)
     ]
