@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 from tests.benchmark.committed import FIXTURE
-from tests.report.evaluations import NAUGHTY
+from tests.report.evaluations import CLASSES, NAUGHTY, case
 
 from crac.benchmark.report import render
+from crac.evaluation.calibrate import calibrate, of_cases
+from crac.evaluation.case import LoadedCases
+from crac.report.calibration import write_calibration_page
 from crac.report.page import Step, write_page
 from crac.report.result import Result
 
@@ -25,6 +28,13 @@ def browser():
         chromium.close()
 
 
+def calibration_page(path: Path) -> Path:
+    given = of_cases(LoadedCases([case(number) for number in range(6)]), 3, class_names=CLASSES)
+    use = "crac apply calibration.json --probabilities DIR --out DIR uses it"
+    found = calibrate(given, "class_region_affine", folds=2, force=True)
+    return write_calibration_page(path, found, {"probabilities": "a-very-long-path/" * 12, "labels": "labels"}, use)
+
+
 @pytest.fixture(scope="module")
 def pages(folders, tmp_path_factory) -> dict[str, Path]:
     """A page of one result, one that compares two with long names, one of two patients, and a benchmark's."""
@@ -36,6 +46,7 @@ def pages(folders, tmp_path_factory) -> dict[str, Path]:
         "two": write_page(folder / "two.html", [sharp, soft], story=story),
         "few": write_page(folder / "few.html", [Result.read(folders(2), "x")]),
         "benchmark": render([FIXTURE / "results"], folder / "benchmark")[0],
+        "calibration": calibration_page(folder / "calibration.html"),
     }
 
 
@@ -70,7 +81,7 @@ def picture(page, case: str = "#case-0") -> str:
 
 
 @pytest.mark.parametrize("width", [1400, 800, 400])
-@pytest.mark.parametrize("name", ["one", "two", "few", "benchmark"])
+@pytest.mark.parametrize("name", ["one", "two", "few", "benchmark", "calibration"])
 def test_nothing_overflows(opened, name, width):
     page = opened(name, width, "dark" if width == 800 else "light")
     page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
