@@ -9,9 +9,10 @@ import pytest
 from crac.benchmark import Suite
 from crac.data import Split, Store
 from crac.demo import DemoSettings, run_demo
-from crac.demo.page import COLUMNS
+from crac.demo.page import COLUMNS, PARTS
 from crac.errors import InputError
 from crac.report.result import Result
+from crac.training import TrainConfig
 
 
 def worst_and_middle_of(folder: Path) -> list[str]:
@@ -28,7 +29,7 @@ def test_the_page_holds_what_was_measured_and_needs_nothing_else(
     lines: list[str] = []
     settings = DemoSettings(train=2, validation=2, test=2, size=32, slices=2, width=2, epochs=2)
     found = run_demo(tmp_path / "demo", settings, lines.append)
-    assert [line.split("] ")[1][:3] for line in lines[:6]] == ["1/6", "2/6", "3/6", "4/6", "5/6", "6/6"]
+    assert [line.split("] ")[1][:3] for line in lines[:7]] == [f"{number}/7" for number in range(1, 8)]
     page = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
     assert "http:" not in page
     assert "https:" not in page
@@ -44,6 +45,14 @@ def test_the_page_holds_what_was_measured_and_needs_nothing_else(
         views = Result.read(tmp_path / "demo" / f"{name}-audit").views
         assert {view.name for view in views} == set(worst_and_middle_of(tmp_path / "demo" / "ce-audit"))
     assert found["calibrated"]["dsc"] == found["crac"]["dsc"]
+    assert found["verdict"].endswith("Nothing was promised, for that needs more validation patients.")
+    assert page.count("nothing is promised: ") >= 3 * 4  # 90 % need nine patients
+    assert page.count("data:image/png;base64") >= 3  # curves of both trainings, and the multipliers
+    for name, _ in PARTS:
+        assert html.escape(name) in page
+    settings_of = [TrainConfig.load(tmp_path / "demo" / name / "config.yaml") for name in ("ce", "crac")]
+    assert {config.recipe for config in settings_of} == {"practical"}
+    assert {config.method for config in settings_of} == {"ce", "crac"}
     split = json.loads((tmp_path / "demo" / "split.json").read_text())
     patients = [{name.split("_")[0] for name in split[part]} for part in ("train", "validation", "test")]
     assert [len(part) for part in patients] == [2, 2, 2]

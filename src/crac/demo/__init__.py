@@ -1,4 +1,4 @@
-"""The whole way on made-up hearts: data, two trainings, an audit, maps, and one page that shows it all."""
+"""The whole way on made-up hearts: data, two trainings, calibration, promises, maps, and one page of it all."""
 
 from crac.demo.run import run_demo
 from crac.demo.settings import DemoSettings

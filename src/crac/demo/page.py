@@ -1,6 +1,7 @@
-"""The page of the demo: three networks compared, and how each came about."""
+"""The page of the demo: three networks compared, how each came about, and what each part is for."""
 
 import base64
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from crac.demo.settings import DemoSettings
 from crac.evaluation import Evaluation
 from crac.report.charts import tag
 from crac.report.page import Block, Step, verdict, write_page
+from crac.report.promises import promises
 from crac.report.result import Result
 
 MASK = "label_foreground"
@@ -19,7 +21,25 @@ COLUMNS = (
 )  # fmt: skip
 """What the demo returns of each network, means over volumes."""
 
-LABELS = {"ce": "cross-entropy", "crac": "CRaC", "calibrated": "CRaC, calibrated"}
+LABELS = {"ce": "cross-entropy and Dice", "crac": "CRaC and Dice", "calibrated": "CRaC and Dice, calibrated"}
+
+PARTS = (
+    (
+        "nnunet, deep supervision",
+        "A normalised network whose coarser levels see the labels too learns from few images.",
+    ),
+    ("Dice beside cross-entropy", "Finds small structures sooner, and makes a network too sure of itself."),
+    ("light augmentation", "Turned, scaled and brightened images: worth more than any loss, for Dice and calibration."),
+    ("rate that rises, then falls", "Few epochs suffice; a gradient that is too long is shortened."),
+    ("a third sure to show foreground", "Images without any structure do not fill the batches."),
+    ("CRaC", "Keeps logits near what neighbouring labels say: less confidence on boundaries, where it is wrong."),
+    (
+        "calibration",
+        "Repairs the confidence that is left over, class by class, inside and on boundaries; no label changes.",
+    ),
+    ("promises", "Turn probabilities into thresholds, margins and intervals that hold for a stated share of patients."),
+)
+"""Parts of what was done, and what each is for."""
 
 
 def scores(evaluations: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
@@ -45,25 +65,62 @@ def write_demo_page(
         seconds: How long it all took.
     """
     results = [Result.of(evaluation, LABELS[name], **about[name]) for name, evaluation in evaluations.items()]
-    picture = base64.b64encode((out / "crac" / "multipliers.png").read_bytes()).decode()
-    words = "The weight of each constraint over the epochs, one line per class and region."
-    shown = tag("img", src=f"data:image/png;base64,{picture}", alt=words, style="max-width:100%")
-    figure = tag(
-        "figure", shown, tag("figcaption", f"{words} After every epoch CRaC looks at the validation patients.")
-    )
+    kept = _kept(results[-1])
     write_page(
         out / "index.html",
         results,
         title="Can these probabilities be trusted?",
         kicker=f"crac demo · made-up patients, seed {settings.seed}, {round(seconds)} s on this machine",
-        story=_story(settings),
-        blocks=[Block("multipliers", "The multipliers", [Markup(figure)])],
+        story=_story(settings, kept),
+        blocks=[
+            Block("parts", "What each part is for", [_parts()]),
+            Block(
+                "training",
+                "The trainings",
+                [
+                    _figure(
+                        out / "ce" / "curves.png", "With cross-entropy: losses, Dice and calibration error by epoch."
+                    ),
+                    _figure(
+                        out / "crac" / "curves.png",
+                        "With CRaC: the same. Its loss rises by design, for the weights of its constraints grow.",
+                    ),
+                    _figure(
+                        out / "crac" / "multipliers.png",
+                        "These weights, one line per class and region; after every epoch they learn from the "
+                        "validation patients.",
+                    ),
+                ],
+            ),
+        ],
     )
-    return verdict(results)
+    return [*verdict(results), kept]
 
 
-def _story(settings: DemoSettings) -> list[Step]:
-    train = "crac train --data STORE --backbone nnunet --epochs 100"
+def _parts() -> Markup:
+    rows = [tag("tr", tag("th", name, scope="row"), tag("td", words, class_="verdict")) for name, words in PARTS]
+    measured = "What the last three bring here is measured above; the others are the same in all networks of this page."
+    table = tag("table", tag("tbody", *rows))
+    return tag("div", tag("p", measured), tag("div", table, class_="scroll"))
+
+
+def _figure(path: Path, words: str) -> Markup:
+    picture = base64.b64encode(path.read_bytes()).decode()
+    shown = tag("img", src=f"data:image/png;base64,{picture}", alt=words, style="max-width:100%")
+    return tag("figure", shown, tag("figcaption", words), style="margin:1.5rem 0 0")
+
+
+def _kept(result: Result) -> str:
+    """How many promises were kept on the held-out patients, in a sentence."""
+    found = promises(result)
+    verdicts = [row["verdict"] for row in found["rows"] if row["verdict"]] if found else []
+    if not verdicts:
+        return "Nothing was promised, for that needs more validation patients."
+    counted = ", ".join(f"{number} {words}" for words, number in Counter(verdicts).items())
+    return f"Of {len(verdicts)} promises, on patients nobody had seen before: {counted}."
+
+
+def _story(settings: DemoSettings, kept: str) -> list[Step]:
     return [
         Step(
             f"{settings.patients} patients",
@@ -73,21 +130,28 @@ def _story(settings: DemoSettings) -> list[Step]:
             "crac prepare nnunet RAW STORE",
         ),
         Step(
-            "A network trained with cross-entropy",
-            f"{settings.epochs} epochs, the last one taken: what most networks are, and often too sure of themselves.",
-            f"{train} --method ce --out RUN-CE",
+            "A network as most are trained",
+            f"The practical recipe, cross-entropy and Dice with augmentation, {settings.epochs} epochs of a small "
+            "network: what it finds is good, and it is often too sure of it.",
+            "crac train --data STORE --out RUN-CE",
         ),
         Step(
             "The same network trained with CRaC",
             "The same weights to begin with, the same data and epochs. CRaC also keeps the logits near what the "
             "neighbouring labels say, class by class, inside structures and on their boundaries.",
-            f"{train} --method crac --out RUN",
+            "crac train --data STORE --method crac --out RUN",
         ),
         Step(
             "Calibrated",
             "Temperatures by class and region, fitted on the validation patients. They change how sure the network is, "
             "not what it predicts; where patients left out show no gain, nothing is changed.",
             "crac calibrate RUN",
+        ),
+        Step(
+            "Its promises",
+            f"Fitted on the validation patients for a risk of {100 * settings.alpha:g} %: thresholds, margins and "
+            f"volumes with intervals. {kept}",
+            f"crac guarantee RUN --alpha {settings.alpha:g}",
         ),
         Step(
             "Measured",

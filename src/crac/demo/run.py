@@ -11,8 +11,11 @@ from crac.demo.settings import DemoSettings
 from crac.errors import InputError
 from crac.evaluation import Evaluation
 from crac.evaluation.calibrate import calibrate, of_run
+from crac.evaluation.guarantees import guarantee_run
 from crac.evaluation.run import RunCases, about_run, evaluate_run
 from crac.evaluation.views import look_at, worst_and_middle
+from crac.guarantees import Guarantees
+from crac.models.guarantees import GUARANTEES
 from crac.models.model import CALIBRATION, Model
 from crac.models.predict import Image, predict_images
 from crac.report.folder import write_report
@@ -22,7 +25,7 @@ METHODS = ("ce", "crac")
 
 
 def run_demo(out: Path, settings: DemoSettings | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """Make patients, train two networks, calibrate one, measure all and write a page, all in the new folder ``out``.
+    """Make patients, train two networks, calibrate one and let it promise, measure all and write a page, in ``out``.
 
     The settings say how much is made and trained; ``say`` takes a line of progress. Returns what was measured on the
     held-out patients, by network, what the page says of it, and where it is.
@@ -33,7 +36,7 @@ def run_demo(out: Path, settings: DemoSettings | None = None, say: Callable[[str
     began = time.perf_counter()
 
     def step(number: int, what: str) -> None:
-        say(f"[{time.perf_counter() - began:5.0f} s] {number}/6 {what}")
+        say(f"[{time.perf_counter() - began:5.0f} s] {number}/7 {what}")
 
     step(1, f"making {settings.patients} patients ({out / 'raw'})")
     _make_data(out, settings)
@@ -42,13 +45,15 @@ def run_demo(out: Path, settings: DemoSettings | None = None, say: Callable[[str
         step(number, f"training with {method} ({out / method})")
         if not train(_config(out, settings, method), out / method).finished:
             raise KeyboardInterrupt
-        models[method] = Model.load(out / method, checkpoint="last")
+        models[method] = Model.load(out / method)
     step(4, f"calibrating crac on the validation patients ({out / 'crac' / CALIBRATION})")
-    calibrate(of_run(out / "crac", models["crac"], checkpoint="last")).calibrator.save(out / "crac" / CALIBRATION)
-    models["calibrated"] = Model.load(out / "crac", checkpoint="last")
-    step(5, "measuring all three on held-out patients")
-    evaluations, about = _measure(out, models)
-    step(6, f"segmenting one of them ({out / 'maps'}) and writing the page")
+    calibrate(of_run(out / "crac", models["crac"])).calibrator.save(out / "crac" / CALIBRATION)
+    models["calibrated"] = Model.load(out / "crac")
+    step(5, f"fitting promises on them ({out / 'crac' / GUARANTEES})")
+    promised = guarantee_run(out / "crac", models["calibrated"], settings.alpha)
+    step(6, "measuring all three, and what the promises came to, on held-out patients")
+    evaluations, about = _measure(out, models, promised)
+    step(7, f"segmenting one of them ({out / 'maps'}) and writing the page")
     held_out = Split.load(out / "split.json").test
     raw = next((out / "raw").glob(f"*/{held_out[0]}.nii.gz"))
     predict_images(models["calibrated"], [Image(held_out[0], (raw,))], out / "maps")
@@ -59,17 +64,19 @@ def run_demo(out: Path, settings: DemoSettings | None = None, say: Callable[[str
     return found | scores(evaluations)
 
 
-def _measure(out: Path, models: dict[str, Model]) -> tuple[dict[str, Evaluation], dict[str, dict[str, Any]]]:
-    """Measure every model on the test part and look at the same cases of each."""
+def _measure(
+    out: Path, models: dict[str, Model], promised: Guarantees
+) -> tuple[dict[str, Evaluation], dict[str, dict[str, Any]]]:
+    """Measure every model on the test part, the last one's promises too, and look at the same cases of each."""
     evaluations: dict[str, Evaluation] = {}
     about: dict[str, dict[str, Any]] = {}
     chosen: dict[str, str] | None = None
     for name, model in models.items():
         run = out / ("crac" if name == "calibrated" else name)
-        evaluation = evaluate_run(run, model)
+        evaluation = evaluate_run(run, model, guarantees=promised if name == "calibrated" else None)
         chosen = chosen or worst_and_middle(evaluation)
         evaluation.views = look_at(RunCases.of(run, model), evaluation, chosen)
-        evaluations[name], about[name] = evaluation, about_run(run, model, checkpoint="last")
+        evaluations[name], about[name] = evaluation, about_run(run, model)
         write_report(evaluation, out / f"{name}-audit", **about[name])
     return evaluations, about
 
@@ -95,15 +102,11 @@ def _config(out: Path, settings: DemoSettings, method: str) -> TrainConfig:
     return TrainConfig(
         data=out / "store",
         split=out / "split.json",
-        recipe="paper",
         method=method,
-        backbone="nnunet",
         width=settings.width,
         epochs=settings.epochs,
         batch_size=4,
-        learning_rate=5e-3,  # a narrow network learns at a higher rate than the paper's
-        late_learning_rate=5e-4,
-        late_from=0.7,
+        patches=settings.patches,
         seed=settings.seed,
         accelerator="cpu",
     )
