@@ -83,8 +83,9 @@ def sums_over(
         weight: Of each voxel, ``(V,)``; 1 by default.
     """
     total, own = Sums.zeros(weights, coefficients), weights.to(logits.device)
-    add = _scale if coefficients == "scale" else _biased
-    for first in range(0, labels.numel(), size := PART if logits.device.type == "cpu" else 256 * PART):
+    add, size = (_scale, PART) if coefficients == "scale" else (_biased, 4 * PART)  # the latter goes cell by cell
+    size *= 1 if logits.device.type == "cpu" else 256
+    for first in range(0, labels.numel(), size):
         part = slice(first, first + size)
         found = add(
             own,
