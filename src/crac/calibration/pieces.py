@@ -151,6 +151,13 @@ def _places(keep: Tensor) -> Tensor:
     return keep.nonzero().squeeze(1)
 
 
+def _greater(one: Tensor, other: Tensor) -> Tensor:
+    """Where one is greater than the other, as bytes; by numpy on a CPU."""
+    if one.device.type == "cpu":
+        return torch.from_numpy(np.greater(one.detach().numpy(), other.detach().numpy()).view(np.uint8))
+    return (one > other).to(torch.uint8)
+
+
 def predicted_classes(scores: Tensor) -> Tensor:
     """The first class with the largest score, ``(B, *S)``, in blocks that a cache holds.
 
@@ -177,10 +184,9 @@ def _compare(planes: list[Tensor], found: Tensor) -> None:
     if all(low[leader] > other for number, other in enumerate(high) if number != leader):  # most often the background
         found.fill_(leader)
         return
-    best = planes[0] if planes[0].dtype == torch.float64 else planes[0].float()
-    for number, plane in enumerate(planes[1:], start=1):
-        ahead = (plane > best).to(found.dtype).mul_(number)
-        torch.maximum(found, ahead, out=found)
+    best, *others = (plane if plane.dtype == torch.float64 else plane.float() for plane in planes)
+    for number, plane in enumerate(others, start=1):
+        torch.maximum(found, _greater(plane, best).to(found.dtype).mul_(number), out=found)
         best = torch.maximum(best, plane)
 
 
