@@ -1,6 +1,6 @@
 """Draws the pictures of these pages that explain rather than report: ``python docs/figures.py``."""
 
-import csv
+import json
 import shutil
 import subprocess
 import sys
@@ -226,22 +226,28 @@ def core_contour_and_margin() -> None:
     figure.savefig(HERE / "guarantee_margin.png", dpi=80)
 
 
-def volumes_with_intervals(tables: dict[str, Path]) -> None:
-    """Draw ``guarantees.csv`` of evaluations, by title: the patients in the order of their true volume."""
-    figure, axes = plt.subplots(1, len(tables), figsize=(10, 3.6), sharey=True, layout="constrained", squeeze=False)
-    for axis, (title, path) in zip(axes[0], tables.items(), strict=True):
-        with path.open() as file:
-            rows = list(csv.DictReader(file))
-        rows = sorted((row for row in rows if row["class"] == rows[0]["class"]), key=lambda row: float(row["true_ml"]))
-        true, low, high = (np.array([float(row[f"{end}_ml"]) for row in rows]) for end in ("true", "low", "high"))
-        held = (low <= true) & (true <= high)
-        place = np.arange(len(rows))
+def volumes_with_intervals() -> None:
+    """Draw what ``speed/volume_intervals.py`` measured on its first seed: test patients by their true volume."""
+    found = json.loads((HERE.parents[1] / "speed" / "results" / "volume_intervals.json").read_text(encoding="utf-8"))
+    titles = {
+        "none": "as the network gives them",
+        "class_region": "crac calibrate",
+        "class_region_affine, all voxels": "class_region_affine, --mask all",
+    }
+    figure, axes = plt.subplots(1, len(titles), figsize=(11, 3.6), sharey=True, layout="constrained")
+    name = next(iter(found["first_seed"]["none"]))
+    for axis, (key, title) in zip(axes, titles.items(), strict=True):
+        own = found["first_seed"][key][name]
+        order = np.argsort(own["true"])
+        true, low, high = (np.array(own[end])[order] / 1000 for end in ("true", "low", "high"))
+        held, place = (low <= true) & (true <= high), np.arange(len(true))
         for chosen, colour, label in ((held, "#56B4E9", "interval"), (~held, "#D55E00", "interval that misses")):
-            axis.vlines(place[chosen], low[chosen], high[chosen], color=colour, linewidth=2, label=label)
+            axis.vlines(place[chosen], low[chosen], high[chosen], color=colour, linewidth=1.6, label=label)
         axis.plot(place, true, ".", color="black", markersize=3, label="true volume")
-        axis.set(title=f"{title}: {held.sum()} of {len(rows)} held", xlabel="test patient")
-    axes[0][0].set_ylabel(f"{rows[0]['class']}, ml")
-    axes[0][0].legend(frameon=False, fontsize=9)
+        axis.set(title=f"{title}: {held.sum()} of {len(true)} held", xlabel="test patient, by volume")
+        axis.title.set_fontsize(10)
+    axes[0].set_ylabel(f"{name} hippocampus, ml")
+    axes[0].legend(frameon=False, fontsize=8)
     figure.savefig(HERE / "guarantee_volumes.png", dpi=80)
 
 
@@ -254,5 +260,4 @@ if __name__ == "__main__":
     contact_sheet_of_phantoms()
     page_of_an_audit()
     core_contour_and_margin()
-    if len(sys.argv) == 3:  # guarantees.csv of an evaluation before calibration, and of one after it
-        volumes_with_intervals({"as it is": Path(sys.argv[1]), "calibrated": Path(sys.argv[2])})
+    volumes_with_intervals()
