@@ -1,6 +1,6 @@
 """Time and memory of guarantees on one volume of 4 classes, by default of 600 x 512 x 512 voxels.
 
-    OMP_NUM_THREADS=2 python speed/guarantee.py
+    OMP_NUM_THREADS=1 python speed/guarantee.py
 
 The volume is counted once and then taken in by each guarantee as a calibration case. The rival is the plain way: whole
 arrays in NumPy, and Euclidean distance transforms of the whole image (SciPy's) for the margin; both also run on a tenth
@@ -92,8 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     timed = {"check and count": seconds(lambda: kept.append(check_case(case, CLASSES, "")))}
     timed |= {name: seconds(lambda part=part: part.observe(kept[0])) for name, part in parts.items()}
     timed["all"] = {kind: sum(one[kind] for one in timed.values()) for kind in ("wall", "processors")}
-    timed["floor"] = seconds(lambda: [case.probabilities[:, plane].sum() for plane in range(args.shape[0])])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    timed["floor"] = seconds(lambda: [case.probabilities[:, plane].sum() for plane in range(args.shape[0])])
     result = {"environment": environment(), "shape": [CLASSES, *args.shape], "dtype": args.dtype, "seconds": timed}
     result |= {"peak_gib": peak, "input_gib": (case.probabilities.nbytes + case.labels.nbytes) / 2**30}
     if not args.no_rival:

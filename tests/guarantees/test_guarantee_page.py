@@ -35,6 +35,33 @@ def test_figures_of_the_simulation_are_the_committed_ones() -> None:
     assert all(f"{value} % ({word})" in text for value, word in zip(many, WORDS, strict=True))
 
 
+def test_figures_of_hippocampi_and_of_speed_are_the_committed_ones() -> None:
+    results = ROOT / "speed" / "results"
+    found = json.loads((results / "volume_intervals.json").read_text())
+    text = " ".join(PAGE.split())
+    for name in ("anterior", "posterior"):
+        for key in found["first_seed"]:
+            shown = [seed["calibrations"][key][name] for seed in found["seeds"]]
+            cells = [rf"{one['width']:,.0f} \({100 * one['covered']:.0f} %[^|]*\)" for one in shown]
+            assert re.search("; ".join(cells), text), (key, name)
+    changes = [
+        own["change_percent"][0]
+        for seed in found["seeds"]
+        for classes in seed["calibrations"].values()
+        for own in classes.values()
+    ]
+    assert re.search(rf"Widths changed by .{-min(changes):.0f} to \+{max(changes):.0f} %", text)
+    speed = json.loads((results / "guarantee_cpu.json").read_text())
+    whole, tenth = speed["seconds"], speed["a_tenth"]
+    assert f"takes {whole['all']['wall']:.0f} s for thresholds" in text
+    assert (
+        f"({whole['all']['processors']:.0f} s of processor time; reading it once takes {whole['floor']['wall']:.1f} s)"
+        in text
+    )
+    assert f"and {speed['peak_gib']:.1f} GiB, of which the volume itself is {speed['input_gib']:.1f}" in text
+    assert f"that is {tenth['ours']['wall']:.0f} s against {tenth['rival']['wall']:.0f} s" in text
+
+
 WORDS = ("possible", "certain", "margin", "core", "volume", "flags")
 
 
