@@ -36,7 +36,7 @@ def test_the_page_holds_what_was_measured_and_needs_nothing_else(
     assert "too few patients to compare" in found["verdict"]
     for sentence in found["verdict"].split(". "):
         assert html.escape(sentence) in page
-    for name in ("ce", "crac", "calibrated"):
+    for name in ("ce", "ce-calibrated", "crac", "crac-calibrated"):
         summary = json.loads((tmp_path / "demo" / f"{name}-audit" / "summary.json").read_text())
         assert summary["volumes"] == 4
         for column in COLUMNS:
@@ -44,7 +44,7 @@ def test_the_page_holds_what_was_measured_and_needs_nothing_else(
         assert f">{summary['over_patients']['dsc']['mean']:.3f}</span>" in page
         views = Result.read(tmp_path / "demo" / f"{name}-audit").views
         assert {view.name for view in views} == set(worst_and_middle_of(tmp_path / "demo" / "ce-audit"))
-    assert found["calibrated"]["dsc"] == found["crac"]["dsc"]
+    assert found["crac-calibrated"]["dsc"] == found["crac"]["dsc"]
     assert found["verdict"].endswith("Nothing was promised, for that needs more validation patients.")
     assert page.count("nothing is promised: ") >= 3 * 4  # 90 % need nine patients
     assert page.count("data:image/png;base64") >= 3  # curves of both trainings, and the multipliers

@@ -1,4 +1,4 @@
-"""The page of the demo: three networks compared, how each came about, and what each part is for."""
+"""The page of the demo: two networks, as they are and calibrated, how they came about, and what each part is for."""
 
 import base64
 from collections import Counter
@@ -21,7 +21,12 @@ COLUMNS = (
 )  # fmt: skip
 """What the demo returns of each network, means over volumes."""
 
-LABELS = {"ce": "cross-entropy and Dice", "crac": "CRaC and Dice", "calibrated": "CRaC and Dice, calibrated"}
+LABELS = {
+    "ce": "cross-entropy",
+    "ce-calibrated": "cross-entropy, calibrated",
+    "crac": "CRaC",
+    "crac-calibrated": "CRaC, calibrated",
+}
 
 PARTS = (
     (
@@ -143,9 +148,9 @@ def _story(settings: DemoSettings, kept: str) -> list[Step]:
         ),
         Step(
             "Calibrated",
-            "Temperatures by class and region, fitted on the validation patients. They change how sure the network is, "
-            "not what it predicts; where patients left out show no gain, nothing is changed.",
-            "crac calibrate RUN",
+            "Both: temperatures by class and region, fitted on the validation patients. They change how sure a network "
+            "is, not what it predicts; where patients left out show no gain, nothing is changed.",
+            "crac calibrate RUN-CE\ncrac calibrate RUN",
         ),
         Step(
             "Its promises",
@@ -156,8 +161,8 @@ def _story(settings: DemoSettings, kept: str) -> list[Step]:
         Step(
             "Measured",
             "On the held-out patients, whoever wins; this page compares the results.",
-            "crac evaluate RUN-CE --out audit-ce\ncrac evaluate RUN --no-calibration --out audit\n"
-            "crac evaluate RUN --out audit-calibrated\n"
-            "crac report audit-ce audit audit-calibrated --out page.html",
+            "crac evaluate RUN-CE --no-calibration --out ce\ncrac evaluate RUN-CE --out ce-calibrated\n"
+            "crac evaluate RUN --no-calibration --out crac\ncrac evaluate RUN --out crac-calibrated\n"
+            "crac report ce ce-calibrated crac crac-calibrated --out page.html",
         ),
     ]

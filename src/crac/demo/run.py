@@ -25,7 +25,7 @@ METHODS = ("ce", "crac")
 
 
 def run_demo(out: Path, settings: DemoSettings | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """Make patients, train two networks, calibrate one and let it promise, measure all and write a page, in ``out``.
+    """Make patients, train two networks, calibrate both, let one promise, measure all and write a page, in ``out``.
 
     The settings say how much is made and trained; ``say`` takes a line of progress. Returns what was measured on the
     held-out patients, by network, what the page says of it, and where it is.
@@ -45,18 +45,19 @@ def run_demo(out: Path, settings: DemoSettings | None = None, say: Callable[[str
         step(number, f"training with {method} ({out / method})")
         if not train(_config(out, settings, method), out / method).finished:
             raise KeyboardInterrupt
+    step(4, f"calibrating both on the validation patients (ce/{CALIBRATION}, crac/{CALIBRATION})")
+    for method in METHODS:
         models[method] = Model.load(out / method)
-    step(4, f"calibrating crac on the validation patients ({out / 'crac' / CALIBRATION})")
-    calibrate(of_run(out / "crac", models["crac"])).calibrator.save(out / "crac" / CALIBRATION)
-    models["calibrated"] = Model.load(out / "crac")
-    step(5, f"fitting promises on them ({out / 'crac' / GUARANTEES})")
-    promised = guarantee_run(out / "crac", models["calibrated"], settings.alpha)
-    step(6, "measuring all three, and what the promises came to, on held-out patients")
+        calibrate(of_run(out / method, models[method])).calibrator.save(out / method / CALIBRATION)
+        models[f"{method}-calibrated"] = Model.load(out / method)
+    step(5, f"fitting promises of crac on them ({out / 'crac' / GUARANTEES})")
+    promised = guarantee_run(out / "crac", models["crac-calibrated"], settings.alpha)
+    step(6, "measuring all four, and what the promises came to, on held-out patients")
     evaluations, about = _measure(out, models, promised)
     step(7, f"segmenting one of them ({out / 'maps'}) and writing the page")
     held_out = Split.load(out / "split.json").test
     raw = next((out / "raw").glob(f"*/{held_out[0]}.nii.gz"))
-    predict_images(models["calibrated"], [Image(held_out[0], (raw,))], out / "maps")
+    predict_images(models["crac-calibrated"], [Image(held_out[0], (raw,))], out / "maps")
     seconds = time.perf_counter() - began
     sentences = write_demo_page(out, settings, evaluations, about, seconds)
     say(f"[{time.perf_counter() - began:5.0f} s] done: open {out / 'index.html'}")
@@ -72,8 +73,8 @@ def _measure(
     about: dict[str, dict[str, Any]] = {}
     chosen: dict[str, str] | None = None
     for name, model in models.items():
-        run = out / ("crac" if name == "calibrated" else name)
-        evaluation = evaluate_run(run, model, guarantees=promised if name == "calibrated" else None)
+        run = out / name.removesuffix("-calibrated")
+        evaluation = evaluate_run(run, model, guarantees=promised if name == "crac-calibrated" else None)
         chosen = chosen or worst_and_middle(evaluation)
         evaluation.views = look_at(RunCases.of(run, model), evaluation, chosen)
         evaluations[name], about[name] = evaluation, about_run(run, model)
