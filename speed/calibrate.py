@@ -187,6 +187,7 @@ def main() -> None:
     parser.add_argument("--shape", type=int, nargs=3, default=(300, 512, 512))
     parser.add_argument("--most", type=int, help="different volumes on the disk (default: as many as it holds)")
     parser.add_argument("--out", type=Path, default=RESULTS / "calibrate_cpu.json")
+    parser.add_argument("--rivals", type=Path, metavar="JSON", help="take the rivals' results from an earlier run")
     parser.add_argument("--keep", action="store_true", help="leave the volumes in the folder")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--size", type=float, default=1.0, help=argparse.SUPPRESS)
@@ -218,13 +219,21 @@ def main() -> None:
         result[f"times_reading_in_{measure}"] = {
             name: result[name][measure] / reading for name in ("power", "class_region")
         }
-    result["rivals_may_use_bytes"] = LIMIT
-    result["lbfgs"] = rival(args, "lbfgs")
-    try:
-        result["versions"]["fiducio"] = version("fiducio")
-        result["fiducio"] = rival(args, "fiducio")
-    except PackageNotFoundError:
-        result["fiducio"] = "not installed"
+    if args.rivals:
+        earlier = json.loads(args.rivals.read_text())
+        result["rivals_measured"] = {
+            name: earlier[name] for name in ("date", "command", "load_average_before_and_after")
+        }
+        result |= {name: earlier[name] for name in ("rivals_may_use_bytes", "lbfgs", "fiducio")}
+        result["versions"]["fiducio"] = earlier["versions"].get("fiducio")
+    else:
+        result["rivals_may_use_bytes"] = LIMIT
+        result["lbfgs"] = rival(args, "lbfgs")
+        try:
+            result["versions"]["fiducio"] = version("fiducio")
+            result["fiducio"] = rival(args, "fiducio")
+        except PackageNotFoundError:
+            result["fiducio"] = "not installed"
     result["load_average_before_and_after"] = [*load, os.getloadavg()[0]]
     save(args.out, result)
     print(json.dumps(result["times_reading_in_seconds"], indent=2))
