@@ -97,7 +97,7 @@ class Batches:
         self.device = torch.device(self.device)
         self.epoch = 0
         self.random_patches = patch is not None and self.shuffle
-        self.size = tuple(patch) if patch is not None else _common_size(self.store, self.dims, self.multiple)
+        self.size = tuple(patch) if patch is not None else common_size(self.store, self.dims, self.multiple)
         self._samples = _samples(self.store, self.cases, self.dims)
         self._foreground = self._find_foreground() if self.foreground and self.shuffle else {}
         self._cached: dict[str, tuple[Tensor, Tensor]] = {}
@@ -231,7 +231,8 @@ def _samples(store: Store, cases: Sequence[str], dims: int) -> list[tuple[str, i
     return [(name, index) for name in cases for index in range(store.cases[name].prepared_shape[0])]
 
 
-def _common_size(store: Store, dims: int, multiple: int) -> tuple[int, ...]:
+def common_size(store: Store, dims: int, multiple: int) -> tuple[int, ...]:
+    """Return what whole slices or volumes of a store are padded to, so that they make batches."""
     shapes = {case.prepared_shape[-dims:] for case in store.cases.values()}
     step = multiple if len(shapes) == 1 else math.lcm(multiple, MULTIPLE)
     return tuple(math.ceil(max(sizes) / step) * step for sizes in zip(*shapes, strict=True))

@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 import torch
 
 from crac.data import Recipe, Store
+from crac.data.batches import common_size
 from crac.data.recipe import Strict
 from crac.errors import InputError, checked
 from crac.networks import Framed, build_network
@@ -31,6 +32,8 @@ class ModelCard(Strict):
         channel_names: One a channel of the images.
         recipe: How images are prepared.
         strides: How much each way down of the network shrinks; None for the network's own.
+        least_size: Sides that whole slices or volumes were padded to in training. Smaller ones are padded to them in
+            prediction too: a network that normalises each image by its own mean takes the padding into account.
     """
 
     backbone: str
@@ -42,6 +45,7 @@ class ModelCard(Strict):
     recipe: Recipe
     deep_supervision: bool = False
     strides: tuple[tuple[int, ...], ...] | None = None
+    least_size: tuple[int, ...] | None = None
 
     @classmethod
     def of(
@@ -63,7 +67,8 @@ class ModelCard(Strict):
             network = card.build()
         if patch_size is not None:
             network.check_sides("patch_size", patch_size)
-        return card
+            return card
+        return card.model_copy(update={"least_size": common_size(store, dims, max(network.coarse))})
 
     @classmethod
     def read(cls, info: Mapping[str, Any], path: Path) -> Self:
@@ -73,7 +78,9 @@ class ModelCard(Strict):
     def build(self) -> Framed:
         """The network, with fresh weights."""
         counts = len(self.channel_names), len(self.class_names)
-        return build_network(self.backbone, *counts, self.dims, self.width, self.deep_supervision, self.strides)
+        network = build_network(self.backbone, *counts, self.dims, self.width, self.deep_supervision, self.strides)
+        network.least = self.least_size or network.least
+        return network
 
     def check_store(self, store: Store) -> None:
         """Refuse a store with other classes, channels or preparation."""

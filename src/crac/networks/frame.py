@@ -25,6 +25,9 @@ class Framed(nn.Module):
         stride: What the network divides each side by on its way down, one number an axis.
         coarse: How much coarser along each axis the coarsest of several answers is than the images, whose sides it must
             then divide; 1 for a single answer.
+
+    Attributes:
+        least: Sides that smaller images are padded to.
     """
 
     mean: Tensor
@@ -34,6 +37,7 @@ class Framed(nn.Module):
         super().__init__()
         self.network = network
         self.stride, self.coarse = tuple(stride), tuple(coarse)
+        self.least = self.stride
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("deviation", torch.ones(channels))
 
@@ -52,14 +56,13 @@ class Framed(nn.Module):
     def forward(self, images: Tensor) -> Tensor | list[Tensor]:
         """Return logits ``(B, K, *S)`` of images ``(B, C, *S)``; several of them from deep supervision in training."""
         size = images.shape[2:]
-        padded = [-(-side // stride) * stride for side, stride in zip(size, self.stride, strict=True)]
+        sides = [max(side, least) for side, least in zip(size, self.least, strict=True)]
+        padded = [-(-side // stride) * stride for side, stride in zip(sides, self.stride, strict=True)]
         if padded == list(self.stride):
             padded[-1] += self.stride[-1]  # a single pixel at the bottom has no statistics to normalise by
-        # In whole pixels of the coarsest grid, so that these can be cropped away too.
-        before = [
-            (whole - side) // 2 // coarse * coarse
-            for whole, side, coarse in zip(padded, size, self.coarse, strict=True)
-        ]
+        # In the middle, as batches are padded; where coarse answers are cropped too, in whole pixels of the coarsest.
+        steps = self.coarse if self.training else [1] * len(size)
+        before = [(whole - side + 1) // 2 // step * step for whole, side, step in zip(padded, size, steps, strict=True)]
         after = [whole - side - left for whole, side, left in zip(padded, size, before, strict=True)]
         pads = [amount for pair in zip(reversed(before), reversed(after), strict=True) for amount in pair]
         if any(pads):
