@@ -11,6 +11,7 @@ from tests.cli.foreign import overconfident, write_folders
 
 import crac
 from crac.cli import main
+from crac.report.words import column
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_the_page_says_what_was_found(tmp_path: Path, capsys: Any) -> None:
         assert str(tmp_path) not in page or not anonymous
     gains, rows = crac.load_calibrator(out).fitted["gain"], dict(re.findall(r"<tr><th>(.*?)</th>(.*?)</tr>", page))
     for name, gain in gains.items():
-        before, after, difference = re.findall(r"<td>(.*?)</td>", rows[name])
+        before, after, difference = re.findall(r"<td>(.*?)</td>", rows[column(name)])
         assert [float(before), float(after)] == pytest.approx([gain["before"], gain["after"]], abs=5.1e-5)
         found = [float(value) for value in re.findall(r"[-+]?[0-9.]+", difference)]
         assert found == pytest.approx(gain["difference"], abs=5.1e-5)
