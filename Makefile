@@ -46,7 +46,7 @@ $(VENV)-nnunet/.installed: pyproject.toml constraints.txt
 	touch $@
 
 test-nnunet: $(VENV)-nnunet/.installed
-	$(VENV)-nnunet/bin/pytest tests/integrations/nnunet tests/examples/test_examples.py::test_nnunet
+	$(VENV)-nnunet/bin/pytest -n $(WORKERS) --dist loadfile tests/integrations/nnunet tests/examples/test_examples.py::test_nnunet
 
 # The theme announces its successor on stderr unless told not to; a warning of the build itself is an error.
 docs: export NO_MKDOCS_2_WARNING = 1

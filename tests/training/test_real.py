@@ -13,11 +13,11 @@ from crac.models.checkpoint import Checkpoint
 
 @pytest.mark.realdata
 @pytest.mark.slow
-def test_an_epoch_on_thirty_patients_of_acdc(real_data: Path, tmp_path: Path) -> None:
-    """The paper's network, a quarter as wide so that a CPU does the epoch in half a minute."""
+def test_an_epoch_on_ten_patients_of_acdc(real_data: Path, tmp_path: Path) -> None:
+    """The paper's network, a quarter as wide so that a CPU does the epoch in seconds."""
     (tmp_path / "raw").mkdir()
-    for group in range(5):  # six of each pathology
-        for number in range(20 * group + 1, 20 * group + 7):
+    for group in range(5):  # two of each pathology
+        for number in range(20 * group + 1, 20 * group + 3):
             (tmp_path / "raw" / f"patient{number:03d}").symlink_to(real_data / "ACDC" / f"patient{number:03d}")
     store, run = str(tmp_path / "store"), tmp_path / "run"
     assert main(["prepare", "acdc", str(tmp_path / "raw"), store]) == 0
@@ -33,7 +33,7 @@ def test_an_epoch_on_thirty_patients_of_acdc(real_data: Path, tmp_path: Path) ->
     assert main(["evaluate", str(run), "--split", "test", "--out", str(tmp_path / "audit"), "--device", "cpu"]) == 0
     summary = json.loads((tmp_path / "audit" / "summary.json").read_text())
     split = json.loads((run / "split.json").read_text())
-    assert summary["volumes"] == len(split["test"]) == 12
+    assert summary["volumes"] == len(split["test"]) == 4
     image = tmp_path / "raw" / "patient001" / "patient001_frame01.nii.gz"
     assert main(["predict", str(run), str(image), "--out", str(tmp_path / "maps"), "--device", "cpu"]) == 0
     before = nib.load(image)
