@@ -161,7 +161,8 @@ def _evaluated(
     confidence, hit = flat.max(0), flat.argmax(0) == truth
     part = np.clip(np.ceil(confidence * 15).astype(int) - 1, 0, 14)
     ece = sum(abs((confidence - hit)[part == index].sum()) for index in range(15)) / len(truth)
-    chosen = np.maximum(flat[truth, np.arange(len(truth))], 1e-300)
+    # A probability below what its type can tell from 0 beside 1 counts as that much, as in scikit-learn's log_loss.
+    chosen = np.maximum(flat[truth, np.arange(len(truth))], np.finfo(probabilities.dtype).eps)
     hot = np.eye(len(flat))[truth].T
     expected = {"ece[all]": ece, "nll[all]": -np.log(chosen).mean(), "brier[all]": ((flat - hot) ** 2).sum(0).mean()}
     for index in range(1, len(flat)):

@@ -145,6 +145,8 @@ def test_activations_are_counted_without_memory(store: Store) -> None:
     half = planning.step_cost(card, config.model_copy(update={"precision": "bf16"}))
     assert cost.voxel / 2 < half.voxel < cost.voxel
     assert planning.step_cost(card, config.model_copy(update={"method": "bwcr"})).voxel == 2 * cost.voxel
+    whole = planning.ModelCard.of(store, "nnunet", 4, 3, None, True, card.strides)  # pads small volumes to large ones
+    assert planning.step_cost(whole, config) == cost
 
 
 def test_slices_are_planned_only_where_memory_is_short(store: Store) -> None:

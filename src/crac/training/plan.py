@@ -188,6 +188,7 @@ def step_cost(card: ModelCard, config: TrainConfig) -> Cost:
     """Return what a training step of a network needs, without taking one."""
     with torch.device("meta"):
         network = card.build().train()
+    network.least = network.stride  # what is counted below is divided by the voxels of a small image
     size = [2 * stride for stride in network.stride]
     kept: dict[int, torch.UntypedStorage] = {}
 
