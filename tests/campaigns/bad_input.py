@@ -1,9 +1,9 @@
 """Mutated files: a reader takes them or says in one sentence what is wrong, quickly, and does nothing else.
 
 Every kind of file the package reads is damaged by bits and bytes, and by grammar: numbers, names and nesting of JSON
-and YAML, headers of NIfTI, NRRD, npy and safetensors, contents of compressed files with a fresh checksum. A trial fails
-where a reader raises anything but ``InputError``, asks for memory that no honest file of that size needs, takes more
-than ten seconds, starts a process, opens a connection or writes.
+and YAML, cells of tables, headers of NIfTI, NRRD, npy and safetensors, contents of compressed files with a fresh
+checksum. A trial fails where a reader raises anything but ``InputError``, asks for memory that no honest file of that
+size needs, takes more than ten seconds, starts a process, opens a connection or writes.
 """
 
 import contextlib
@@ -172,6 +172,22 @@ def text_of(value: Any, ending: str) -> bytes:
     return b"[" * 3000
 
 
+def table_changed(content: bytes, draw: np.random.Generator) -> bytes:
+    """Change one cell of a table, or leave out or repeat one of its lines or columns."""
+    rows = [line.split(",") for line in content.decode().splitlines()]
+    line, column = int(draw.integers(len(rows))), int(draw.integers(len(rows[0])))
+    match int(draw.integers(0, 5)):
+        case 0:
+            del rows[line]
+        case 1:
+            rows.insert(line, rows[line])
+        case 2:
+            rows = [[*cells[:column], *cells[column + 1 :]] for cells in rows]
+        case _:
+            rows[line][column] = str(NUMBERS[int(draw.integers(len(NUMBERS)))])
+    return "\n".join(",".join(cells) for cells in rows).encode()
+
+
 def damaged(name: str, content: bytes, draw: np.random.Generator) -> bytes:
     """A file with something wrong with it, by its grammar or by its bytes."""
     by_grammar = draw.random() < 0.6
@@ -204,6 +220,8 @@ def damaged(name: str, content: bytes, draw: np.random.Generator) -> bytes:
         return len(text).to_bytes(8, "little") + text + content[8 + size :]
     if by_grammar and name.endswith((".npy", ".nrrd")):
         return header_changed(content, draw)
+    if by_grammar and name.endswith(".csv"):
+        return table_changed(content, draw)
     if by_grammar and name.endswith(".pkl"):
         with contextlib.suppress(RecursionError):
             return pickle.dumps(plain_changed(pickle.loads(content), draw))

@@ -27,6 +27,15 @@ def test_mutated_files() -> None:
     assert sum(count for kind, count in kinds.items() if kind.endswith("refused")) > 100
 
 
+def test_sound_files_are_taken(tmp_path: Path) -> None:
+    for number, (name, content, reader, beside) in enumerate(bad_input.corpus()):
+        for other, part in {**beside, name: content}.items():
+            path = tmp_path / str(number) / other
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(part)
+        assert bad_input.read(tmp_path / str(number) / name, reader) == "taken", name
+
+
 def test_random_shapes() -> None:
     kinds, defects = run_trials(shapes.trial, 0, 40)
     assert not defects, next(iter(defects.values()))

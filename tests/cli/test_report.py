@@ -1,5 +1,9 @@
 """``crac report`` from folders to a page."""
 
+import json
+import shutil
+
+import pytest
 from tests.report.conftest import folders  # noqa: F401
 
 from crac.cli import main
@@ -27,3 +31,15 @@ def test_bad_input_is_one_sentence_and_writes_nothing(folders, tmp_path, capsys)
         assert main(["report", *arguments]) == 2
         assert message in capsys.readouterr().err
         assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "change", [{"pooled": None}, {"settings": []}, {"over_patients": {"dsc": 3}}, {"patients": "x"}]
+)
+def test_a_damaged_result_is_one_sentence(change, folders, tmp_path, capsys):  # noqa: F811
+    shutil.copytree(folders(), tmp_path / "damaged")
+    path = tmp_path / "damaged" / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert main(["report", str(path.parent), "--out", str(tmp_path / "page.html")]) == 2
+    assert "damaged does not hold the results of crac evaluate" in capsys.readouterr().err
+    assert not (tmp_path / "page.html").exists()

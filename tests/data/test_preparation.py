@@ -234,6 +234,9 @@ def test_an_interrupted_run_continues(many: Path, tmp_path: Path, how: signal.Si
     kept = {path.stem: path.stat().st_mtime_ns for path in records.glob("[!.]*.json")}
     assert 5 <= len(kept) < 80
     images = {name: (records.parent / "cases" / name / "image.npy").stat().st_mtime_ns for name in kept}
+    damaged = next(iter(kept))
+    (records / f"{damaged}.json").write_text('{"name": ')  # such a case is prepared anew
+    del images[damaged]
     store = prepare("acdc", many, target)
     store.verify()
     assert len(store.cases) == 80

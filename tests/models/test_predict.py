@@ -151,6 +151,15 @@ def test_one_volume_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.M
     assert len(alive) == 6
 
 
+@pytest.mark.parametrize("damaged", ["[]", '{"outputs": 3}', "{"])
+def test_a_damaged_record_of_a_prediction_is_said(damaged: str, tmp_path: Path) -> None:
+    write_blobs(tmp_path / "a.nii.gz", (8, 8, 4))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / predict.RECORD).write_text(damaged)
+    with pytest.raises(InputError, match=r"prediction\.json (is damaged|cannot be read)"):
+        predict_images(threshold_model(RECIPES["stored"]), find_images([tmp_path / "a.nii.gz"], 1), tmp_path / "out")
+
+
 def test_a_single_slice_stays_a_single_slice(tmp_path: Path) -> None:
     nib.save(
         nib.Nifti1Image(np.random.default_rng(0).random((16, 20)).astype(np.float32), np.eye(4)), tmp_path / "s.nii"

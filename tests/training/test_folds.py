@@ -150,3 +150,10 @@ def test_other_settings_or_a_broken_fold_are_told(folds: Path, small: Any, store
 def test_options_of_folds_need_folds(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damaged", ["[]", "{}", '{"settings": {}, "test": 3}', '{"settings": null, "test": {}}'])
+def test_a_damaged_description_of_folds_is_said(damaged: str, tmp_path: Path) -> None:
+    (tmp_path / "folds.json").write_text(damaged)
+    with pytest.raises(InputError, match=r"folds\.json is damaged"):
+        resume_folds(tmp_path)

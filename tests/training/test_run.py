@@ -45,9 +45,10 @@ def test_foreign_and_damaged_runs(run: Path, tmp_path: Path, capsys: pytest.Capt
     with pytest.raises(InputError, match=r"last\.safetensors is damaged or not a safetensors file"):
         resume(tmp_path / "cut")
     shutil.copytree(run, tmp_path / "environment")
-    (tmp_path / "environment" / "environment.json").write_text("{")
-    with pytest.raises(InputError, match=r"environment\.json is damaged"):
-        resume(tmp_path / "environment")
+    for damaged, message in (("{", "cannot be read as JSON"), ("3", "is damaged: remove it")):
+        (tmp_path / "environment" / "environment.json").write_text(damaged)
+        with pytest.raises(InputError, match=rf"environment\.json {message}"):
+            resume(tmp_path / "environment")
     phantom.cardiac(tmp_path / "cardiac", patients=1, size=32, slices=2)
     prepare("acdc", tmp_path / "cardiac", tmp_path / "other")
     edit(run, data=str(tmp_path / "other"))

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crac.benchmark.results import MAIN, MASK, Group
+from crac.evaluation.archive import read_arrays
 from crac.metrics.claims import LEAST_PATIENTS
 from crac.palette import MARKERS, PALETTE, STYLE, outline_colour, pyplot
 from crac.report.plots import critical_difference
@@ -198,18 +199,18 @@ def _maps(group: Group, files: dict[str, Path]) -> Figure:
     """A row per method, of its first seed: outlines (label thin and white, prediction in colour) and confidence."""
     figure, axes = _axes(len(files), 4, (8.4, 2.1 * len(files) + 0.3))
     for line, (method, path) in zip(axes, files.items(), strict=True):
-        with np.load(path, allow_pickle=False) as slices:
-            for index, which in enumerate(("best", "worst")):
-                image, confidence = line[2 * index], line[2 * index + 1]
-                # Slices that 0.1.0 kept have no aspect.
-                aspect = float(slices[f"{which}_aspect"]) if f"{which}_aspect" in slices else 1.0
-                image.imshow(slices[f"{which}_image"], cmap="gray", vmin=0, vmax=255, aspect=aspect)
-                _outline(image, slices[f"{which}_label"], lambda _: "white", 0.6)
-                _outline(image, slices[f"{which}_prediction"], outline_colour, 1.2)
-                sure = slices[f"{which}_confidence"] / 255
-                shown = confidence.imshow(sure, cmap="viridis", vmin=0.25, vmax=1, aspect=aspect)
-                score, name = float(slices[f"{which}_dsc"]), str(slices[f"{which}_name"])
-                image.set_title(f"{which}: {name}, DSC {score:.3f}", fontsize=7)
+        slices = read_arrays(path)
+        for index, which in enumerate(("best", "worst")):
+            image, confidence = line[2 * index], line[2 * index + 1]
+            # Slices that 0.1.0 kept have no aspect.
+            aspect = float(slices[f"{which}_aspect"]) if f"{which}_aspect" in slices else 1.0
+            image.imshow(slices[f"{which}_image"], cmap="gray", vmin=0, vmax=255, aspect=aspect)
+            _outline(image, slices[f"{which}_label"], lambda _: "white", 0.6)
+            _outline(image, slices[f"{which}_prediction"], outline_colour, 1.2)
+            sure = slices[f"{which}_confidence"] / 255
+            shown = confidence.imshow(sure, cmap="viridis", vmin=0.25, vmax=1, aspect=aspect)
+            score, name = float(slices[f"{which}_dsc"]), str(slices[f"{which}_name"])
+            image.set_title(f"{which}: {name}, DSC {score:.3f}", fontsize=7)
         line[0].set_ylabel(group.labels[method], fontsize=8)
         for axis in line:
             axis.set(xticks=[], yticks=[])

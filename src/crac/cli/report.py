@@ -26,15 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the folders and write the page."""
     from crac.errors import InputError
-    from crac.report.page import write_page
-    from crac.report.result import Result
+    from crac.files import write_text
+    from crac.report.folder import page_of
 
     names = args.names or [""] * len(args.folders)
     if len(names) != len(args.folders):
         raise InputError(f"--names must be {len(args.folders)} names, one for each DIR; got {len(names)}")
     if args.out.is_dir():
         raise InputError(f"--out must be a file; {args.out} is a folder")
-    results = [Result.read(folder, name) for folder, name in zip(args.folders, names, strict=True)]
-    write_page(args.out, results, title=args.title, anonymous=args.anonymous)
+    write_text(args.out, page_of(args.folders, names, title=args.title, anonymous=args.anonymous))
     print(f"written to {args.out}")
     return 0

@@ -1,5 +1,6 @@
 """What is done with one raw case: read it from end to end and list its defects, then prepare it into its folder."""
 
+import contextlib
 import io
 import shutil
 from collections.abc import Mapping
@@ -92,7 +93,7 @@ def prepare_case(
     """Write ``target/cases/NAME`` and return its record; a case an earlier run has finished is taken as it is."""
     raw, inspection = task
     folder, record_path = target / "cases" / raw.name, target / RECORDS / f"{raw.name}.json"
-    if record_path.is_file():
+    with contextlib.suppress(OSError, ValueError):  # no record, or a damaged one: the case is prepared anew
         return Case.model_validate_json(record_path.read_text(encoding="utf-8"))
     images = [read_image(path) for path in raw.images]
     classes = _to_classes(read_label(raw.label).array, label_values)

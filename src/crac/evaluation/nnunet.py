@@ -16,8 +16,9 @@ from nibabel.orientations import apply_orientation, io_orientation, ornt_transfo
 from numpy.typing import NDArray
 
 from crac.data.formats import affine_of
-from crac.data.nifti import GZIP_LIMIT, Volume, same_grid
+from crac.data.nifti import Volume, same_grid
 from crac.errors import InputError
+from crac.evaluation.archive import check_sizes
 
 Orientation = Literal["stored", "ras"]
 STANDARD = np.array([[0, 1], [1, 1], [2, 1]])
@@ -92,7 +93,7 @@ def read_archive(path: Path) -> tuple[NDArray[np.floating[Any]], dict[str, Any] 
 
 def _array(path: Path) -> NDArray[np.floating[Any]]:
     try:
-        _check_size(path)
+        check_sizes(path)
         with np.load(path, allow_pickle=False) as archive:
             names = archive.files
             array = archive["probabilities"] if "probabilities" in names else None
@@ -110,21 +111,6 @@ def _array(path: Path) -> NDArray[np.floating[Any]]:
     if array.ndim != 4 or array.dtype.kind != "f" or 0 in array.shape:
         raise InputError(f"{path}: probabilities must be floats (K, z, y, x); got {array.dtype} {array.shape}")
     return np.asarray(array)
-
-
-def _check_size(path: Path) -> None:
-    """Refuse an archive whose array promises more than the file can hold, before memory is asked for."""
-    with zipfile.ZipFile(path) as archive:
-        if "probabilities.npy" not in archive.namelist():
-            return
-        member = archive.getinfo("probabilities.npy")
-        with archive.open(member) as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, _, dtype = read(file)
-    promised = int(np.prod(shape, dtype=object)) * dtype.itemsize
-    if promised > min(member.file_size, path.stat().st_size * GZIP_LIMIT) and dtype.kind != "O":
-        raise InputError(f"{path} is damaged: its header promises {promised} bytes, the archive has {member.file_size}")
 
 
 def _properties(path: Path) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from crac.data.upright import Upright
 from crac.errors import InputError
+from crac.evaluation.archive import read_arrays
 from crac.evaluation.case import CaseSource
 from crac.evaluation.measure import Evaluation
 from crac.files import replacing
@@ -148,10 +149,12 @@ def load_views(path: Path) -> list[View]:
     """Read slices back; none where there is no file."""
     if not path.is_file():
         return []
+    file = read_arrays(path)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            about: list[dict[str, Any]] = json.loads(str(file["about"]))
-            arrays = [{name: file[f"{number}.{name}"] for name in ARRAYS} for number in range(len(about))]
-            return [View(**one, **own) for one, own in zip(about, arrays, strict=True)]
-    except Exception as error:  # a damaged archive raises a dozen unrelated types from numpy, zipfile and zlib
-        raise InputError(f"{path} is damaged: {error}") from error
+        about: list[dict[str, Any]] = json.loads(str(file["about"]))
+        arrays: list[dict[str, Any]] = [
+            {name: file[f"{number}.{name}"] for name in ARRAYS} for number in range(len(about))
+        ]
+        return [View(**one, **own) for one, own in zip(about, arrays, strict=True)]
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged: {error!r}") from error

@@ -167,8 +167,10 @@ def _record(model: Predictor, outputs: Sequence[Output], out: Path, force: bool)
     record: dict[str, Any] = {"crac": __version__, "model": repr(model), **model.identity(), "outputs": settings}
     if path.exists():
         before = read_json(path)
+        kept = before.get("outputs", {}) if isinstance(before, dict) else None
+        if not isinstance(kept, dict):
+            raise InputError(f"{path} is damaged: remove it, and the maps are made again")
         different = [name for name in model.identity() if before.get(name) != record[name]]
-        kept = before.get("outputs", {})
         different += [name for name, value in settings.items() if kept.get(name, value) != value]
         if not different:
             time = path.stat()

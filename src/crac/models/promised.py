@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from crac.data.nifti import write_channels
+from crac.errors import InputError
 from crac.files import finite, read_json, write_json, write_text
 from crac.guarantees import Guarantees
 from crac.guarantees.counts import VolumeCounter
@@ -117,4 +118,7 @@ class PromisedWriting:
 
 def review(out: Path, name: str) -> dict[str, Any]:
     """What was written about an image: whether a person should ``look`` at it, the ``reason``, and its ``volumes``."""
-    return dict(read_json(out / f"{name}_review.json"))
+    found = read_json(out / f"{name}_review.json")
+    if not isinstance(found, dict):
+        raise InputError(f"{out / name}_review.json is damaged: remove it, and it is made again")
+    return found

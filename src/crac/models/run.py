@@ -34,7 +34,7 @@ class Run:
         path = self.path / "config.yaml"
         try:
             return Path(yaml.safe_load(path.read_text(encoding="utf-8"))["data"])
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, LookupError, TypeError) as error:
+        except (OSError, ValueError, RecursionError, yaml.YAMLError, LookupError, TypeError) as error:
             raise InputError(f"{path} does not name the run's data: {' '.join(str(error).split())}") from error
 
     def split(self) -> Split:

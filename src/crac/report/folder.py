@@ -13,7 +13,7 @@ from crac.errors import InputError
 from crac.evaluation import Evaluation
 from crac.evaluation.views import CASES, save_views
 from crac.files import read_json, write_json, write_text, writing
-from crac.report.page import write_page
+from crac.report.page import render, write_page
 from crac.report.result import PROMISED, ROWS, SUMMARY, Result
 
 PAGE = "report.html"
@@ -90,6 +90,22 @@ def write_report(
         write_page(folder / PAGE, [result], anonymous=anonymous)
     write_json(folder / SUMMARY, {"files": files, **result.summary})
     return [folder / name for name in files]
+
+
+def page_of(folders: Sequence[Path], names: Sequence[str], **options: Any) -> str:
+    """Return the page of folders that ``crac evaluate`` wrote; ``names`` is what the page calls them.
+
+    Raises:
+        InputError: A folder holds something else.
+    """
+    results = [Result.read(folder, name) for folder, name in zip(folders, names, strict=True)]
+    try:
+        return render(results, **options)
+    except InputError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
+        named = " or ".join(map(str, folders))
+        raise InputError(f"{named} does not hold the results of crac evaluate: {error!r}") from error
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:

@@ -117,12 +117,17 @@ def train_folds(
 def resume_folds(path: str | Path, *, jobs: int | None = None, ray: str | None = None) -> FoldsResult:
     """Go on with a cross-validation, given its folder."""
     file = Path(path) / FOLDS
+    content = _written(file)
+    config = TrainConfig.written(content["settings"], str(file))
+    return train_folds(config, path, len(content["test"]), jobs=jobs, ray=ray)
+
+
+def _written(file: Path) -> dict[str, dict[str, Any]]:
+    """The settings of a cross-validation and the cases that each fold leaves out."""
     content = read_json(file)
-    try:
-        config, folds = TrainConfig.written(content["settings"], str(file)), len(content["test"])
-    except (LookupError, TypeError) as error:
-        raise InputError(f"{file} is damaged: {error!r}") from error
-    return train_folds(config, path, folds, jobs=jobs, ray=ray)
+    if not isinstance(content, dict) or not all(isinstance(content.get(name), dict) for name in ("settings", "test")):
+        raise InputError(f"{file} is damaged: it must hold the settings and the cases that each fold leaves out")
+    return content
 
 
 def _plan(config: TrainConfig, path: Path, folds: int) -> list[Fold]:
@@ -135,7 +140,7 @@ def _plan(config: TrainConfig, path: Path, folds: int) -> list[Fold]:
     check_number("folds", folds, least=2, whole=True)
     store = Store.open(config.data)
     if (path / FOLDS).exists():
-        own = read_json(path / FOLDS)["settings"]
+        own = _written(path / FOLDS)["settings"]
         left_open = [name for name in PLANNED if getattr(config, name) is None]
         config = TrainConfig.make({**config.model_dump(), **{name: own.get(name) for name in left_open}})
     else:
@@ -149,7 +154,7 @@ def _plan(config: TrainConfig, path: Path, folds: int) -> list[Fold]:
         "test": {fold.name: fold.split.test for fold in planned},
     }
     if (path / FOLDS).exists():
-        own = read_json(path / FOLDS)
+        own = _written(path / FOLDS)
         settings = TrainConfig.written(own["settings"], str(path / FOLDS)).model_dump(mode="json")
         changed = [name for name, value in content["settings"].items() if settings[name] != value]
         if changed or own["test"] != content["test"]:

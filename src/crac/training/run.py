@@ -16,7 +16,6 @@ import contextlib
 import csv
 import importlib.metadata
 import io
-import json
 import os
 import platform
 import shlex
@@ -33,7 +32,7 @@ import torch
 from crac._version import __version__
 from crac.data import Split
 from crac.errors import InputError
-from crac.files import PARTIAL, remove_folder, replacing, write_json, write_text, writing
+from crac.files import PARTIAL, read_json, remove_folder, replacing, write_json, write_text, writing
 from crac.models.checkpoint import Checkpoint, DamagedError
 from crac.models.run import Run
 from crac.progress import note
@@ -110,10 +109,9 @@ class RunFolder(Run):
     def record_environment(self, device: torch.device) -> None:
         """Add this start to ``environment.json``."""
         path = self.path / "environment.json"
-        try:
-            starts = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-        except ValueError as error:
-            raise InputError(f"{path} is damaged: remove it and resume") from error
+        starts = read_json(path) if path.is_file() else []
+        if not isinstance(starts, list):
+            raise InputError(f"{path} is damaged: remove it and resume")
         write_json(path, [*starts, _environment(device)])
 
     def save_last(self, state: State, about: dict[str, Any]) -> None:

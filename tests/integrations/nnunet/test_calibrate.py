@@ -128,7 +128,7 @@ def no_label(model: Path) -> None:
         (twice, "case_000 was validated in more than one fold"),
         (no_label, "case_100.npz has no label file"),
         (lambda model: (model / "plans.json").unlink(), "has no plans.json"),
-        (lambda model: (model / "plans.json").write_text("[]"), "must hold a JSON object; got list"),
+        (lambda model: (model / "plans.json").write_text("[]"), "must hold a JSON object with 'configurations'"),
     ],
 )
 def test_what_cannot_be_calibrated_is_said(spoil: Any, message: str, model: Path, capsys: Any) -> None:

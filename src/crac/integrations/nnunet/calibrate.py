@@ -41,15 +41,17 @@ def of_model(
     Raises:
         ProblemsError: Every defect of the files.
     """
-    dataset, plans = _description(model, "dataset.json"), _description(model, "plans.json")
-    values = dataset.get("labels", {}).values()
+    dataset, plans = _description(model, "dataset.json", "labels"), _description(model, "plans.json", "configurations")
+    values = dataset["labels"].values()
     if any(isinstance(value, list | tuple) for value in values):
         raise InputError(f"{model / 'dataset.json'}: calibration needs one label per voxel; got overlapping regions")
+    if not all(isinstance(value, int) for value in values):
+        raise InputError(f"{model / 'dataset.json'}: labels must be whole numbers by name; got {dataset['labels']}")
     ending = dataset.get("file_ending", ".nii.gz")
-    if ending not in ENDINGS:
+    if not isinstance(ending, str) or ending not in ENDINGS:
         raise InputError(f"{model / 'dataset.json'}: file_ending must be one of {', '.join(ENDINGS)}; got {ending!r}")
     folder = labels or _labels(str(plans.get("dataset_name")))
-    ignored = dataset.get("labels", {}).get("ignore")
+    ignored = dataset["labels"].get("ignore")
     pairs = [_pair(path, folder, ending, ignored) for path in _archives(model)]
     twice = [name for name, number in Counter(pair.name for pair in pairs).items() if number > 1]
     problems = [f"{name} was validated in more than one fold" for name in twice]
@@ -59,20 +61,21 @@ def of_model(
     if problems:
         raise ProblemsError(str(model), problems)
     cases, num_classes = checked_cases(pairs, [], str(model), patient, jobs=jobs, track=track)
-    names = sorted((value, name) for name, value in dataset.get("labels", {}).items() if name != "ignore")
+    names = sorted((value, name) for name, value in dataset["labels"].items() if name != "ignore")
     named = [name for _, name in names] if len(names) == num_classes else []
     return of_cases(cases, num_classes, regions or _regions(model, plans), ignored, named)
 
 
-def _description(model: Path, name: str) -> dict[str, Any]:
+def _description(model: Path, name: str, part: str) -> dict[str, Any]:
+    """One of the files that nnU-Net keeps beside its folds, with its part that must be there."""
     if not (model / name).is_file():
         raise InputError(
             "MODEL must be a folder of nnUNet_results/DATASET that nnU-Net has trained, such as "
             f"nnUNetTrainer__nnUNetPlans__2d; {model} has no {name}"
         )
     content = read_json(model / name)
-    if not isinstance(content, dict):
-        raise InputError(f"{model / name} must hold a JSON object; got {type(content).__name__}")
+    if not isinstance(content, dict) or not isinstance(content.get(part), dict):
+        raise InputError(f"{model / name} must hold a JSON object with {part!r}, an object too")
     return content
 
 
@@ -104,5 +107,6 @@ def _pair(archive: Path, labels: Path, ending: str, ignored: int | None) -> File
 
 
 def _regions(model: Path, plans: dict[str, Any]) -> Regions:
-    configuration = plans.get("configurations", {}).get(model.resolve().name.rpartition("__")[2], {})
-    return "slice" if len(configuration.get("patch_size", ())) == 2 else "volume"
+    configuration = plans["configurations"].get(model.resolve().name.rpartition("__")[2])
+    patch = configuration.get("patch_size") if isinstance(configuration, dict) else None
+    return "slice" if isinstance(patch, list) and len(patch) == 2 else "volume"
