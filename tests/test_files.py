@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from conftest_training import small, store  # noqa: F401
 from crac.cli import main
 from crac.data import Store, phantom
 from crac.errors import InputError
-from crac.files import PARTIAL, remove_folder, replacing, write_text
+from crac.files import PARTIAL, remove_folder, remove_partials, replacing, write_text
 
 
 def test_a_link_to_another_disk_is_followed(tmp_path: Path) -> None:
@@ -62,6 +63,25 @@ def test_what_was_there_stays_until_the_new_file_is_whole(tmp_path: Path, monkey
         write_text(path, "new")
     assert path.read_text() == "old"
     assert not list(tmp_path.glob(f"{PARTIAL}*"))
+
+
+def test_what_a_killed_process_left_is_removed_and_what_is_being_written_stays(tmp_path: Path) -> None:
+    write = "import os, pathlib, sys\nfrom crac.files import replacing\n"
+    write += "with replacing(pathlib.Path(sys.argv[1])) as partial:\n    partial.touch()\n    os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", write, str(tmp_path / "a")], check=False)
+    (left,) = tmp_path.iterdir()
+    with replacing(tmp_path / "a") as partial:
+        partial.touch()
+        elsewhere = left.with_name(left.name.replace(partial.name.split("-")[1], "0abcde"))
+        elsewhere.touch()  # whether a process of another computer is alive cannot be known
+        remove_partials(tmp_path)
+        assert set(tmp_path.iterdir()) == {partial, elsewhere}
+
+
+def test_a_name_may_be_as_long_as_the_disk_allows(tmp_path: Path) -> None:
+    path = tmp_path / ("ä" * 124 + ".nii.gz")
+    write_text(path, "text")
+    assert path.read_text() == "text"
 
 
 def _patched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+import platform
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -36,8 +37,8 @@ def replacing(path: Path) -> Iterator[Path]:
         InputError: The file cannot be written; what was at ``path`` before is still there.
     """
     final = path.resolve() if path.is_symlink() else path
-    # The ending stays: some writers choose the format by it.
-    partial = final.with_name(f"{PARTIAL}{secrets.token_hex(4)}-{final.name}")
+    # The ending stays: some writers choose the format by it. What is before goes, lest a long name get too long.
+    partial = final.with_name(f"{PARTIAL}{_here()}-{os.getpid()}-{secrets.token_hex(4)}-{final.name[-40:]}")
     try:
         with writing(path):
             yield partial
@@ -48,6 +49,35 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def remove_partials(folder: Path) -> None:
+    """Remove what processes of this computer that were killed have left unfinished in a folder.
+
+    What others are writing stays, on whichever computer they run: many may write to one folder.
+    """
+    with contextlib.suppress(OSError):
+        for left in folder.glob(f"{PARTIAL}{_here()}-*"):
+            process = left.name.removeprefix(f"{PARTIAL}{_here()}-").partition("-")[0]
+            if process.isdigit() and not _alive(int(process)):
+                left.unlink(missing_ok=True)
+
+
+def _here() -> str:
+    """The name of this computer, as a few letters that any file may have in its name."""
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:6]
+
+
+def _alive(process: int) -> bool:
+    if os.name != "posix":
+        return True  # elsewhere one cannot ask without ending it
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
 
 
 def _sync(path: Path) -> None:

@@ -15,9 +15,8 @@ from crac.training import TrainConfig, resume, train
 
 # A server that has imported everything forks each process in milliseconds; none of them shares memory with another.
 FORK = multiprocessing.get_context("forkserver")
-FORK.set_forkserver_preload(
-    ["crac.training", "lightning.fabric", "torch.utils.tensorboard", "matplotlib.pyplot", "rich.progress"]
-)
+PRELOADED = ["crac.training", "lightning.fabric", "torch.utils.tensorboard", "matplotlib.pyplot", "rich.progress"]
+FORK.set_forkserver_preload(PRELOADED)
 
 
 def start(config: TrainConfig, run: Path) -> BaseProcess:

@@ -13,6 +13,7 @@ from crac.benchmark.suite import Cell, Job, Suite
 from crac.benchmark.watch import Watch
 from crac.data import Split, Store, phantom, prepare
 from crac.errors import InputError, ProblemsError, check_number
+from crac.files import remove_partials
 from crac.jobs import Outcome, run_jobs
 from crac.training.config import PLANNED, TrainConfig
 from crac.training.engine import check_devices
@@ -59,6 +60,8 @@ def run_benchmark(
     stores = {name: (data.store or folder.data(name)).absolute() for name, data in suite.datasets.items()}
     chosen = _choose(suite.jobs(stores), only)
     _refuse_other_settings(chosen, folder)
+    for own in ("results", "maps", "broken", "."):
+        remove_partials(folder.path / own)
     for name in suite.datasets:
         _make_ready(suite, name, folder)
     watch = Watch(chosen, folder, jobs or 1, time_limit)

@@ -13,7 +13,7 @@ from crac.calibration.newton import LOWEST, identity
 from crac.calibration.pieces import Choice, Slab, log_probabilities, slabs
 from crac.calibration.sums import Coefficients
 from crac.errors import InputError, check_number, one_of
-from crac.files import write_json
+from crac.files import remove_partials, write_json
 from crac.functional.regions import check_radii, region_map
 from crac.metrics.masks import MASKS, Mask
 
@@ -167,6 +167,7 @@ class Calibrator(nn.Module):
 
     def save(self, path: str | Path) -> None:
         """Write a JSON file, which :func:`crac.load_calibrator` reads."""
+        remove_partials(Path(path).parent)
         options = {"radii": list(self.radii), "regions": self.regions}
         write_json(
             Path(path),

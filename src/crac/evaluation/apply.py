@@ -15,7 +15,7 @@ from crac.errors import InputError, ProblemsError
 from crac.evaluation.pairing import CLASS_FILE, OURS
 from crac.evaluation.reading import defect_of
 from crac.evaluation.stored import Archive, Foreground, OneFile, OneFileAClass, Stored
-from crac.files import replacing, writing
+from crac.files import remove_partials, replacing, writing
 from crac.progress import Track, silent
 
 CALIBRATOR = "calibration.json"
@@ -51,6 +51,7 @@ def apply_calibrator(path: Path, probabilities: Path, out: Path, track: Track = 
     volumes = find_stored(probabilities, calibrator.num_classes)
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
+    remove_partials(out)
     _claim(out, path)
     for name in BESIDE:
         _copy(probabilities / name, out)

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from crac._version import __version__
 from crac.errors import InputError
-from crac.files import versioned, write_json
+from crac.files import remove_partials, versioned, write_json
 from crac.guarantees.base import Guarantee
 from crac.guarantees.case import Case, check_case
 from crac.guarantees.margin import Margin
@@ -89,6 +89,7 @@ class Guarantees:
 
     def save(self, path: str | Path) -> None:
         """Write a JSON file, which :func:`load_guarantees` reads."""
+        remove_partials(Path(path).parent)
         options = {
             "unit": self.unit,
             "scale": self.volume.scale,

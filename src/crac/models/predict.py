@@ -15,7 +15,7 @@ from crac.data import Volume, read_image
 from crac.data.formats import IMAGES, is_image, is_series
 from crac.data.nifti import same_grid, stem
 from crac.errors import InputError, ProblemsError
-from crac.files import read_json, write_json, writing
+from crac.files import read_json, remove_partials, write_json, writing
 from crac.models.maps import MAPS, Map, Output, Target
 from crac.models.predictor import Predictor
 from crac.progress import Track, silent
@@ -122,6 +122,7 @@ def predict_images(
         raise InputError(
             f"--out must not be the folder of an input, {folders.pop()}: results would be taken for images"
         )
+    remove_partials(out)
     since = _record(model, outputs, out, force)
     result = Predicted([], [])
     problems, done = [], 0

@@ -12,7 +12,7 @@ from typing import Any
 from crac.errors import InputError
 from crac.evaluation import Evaluation
 from crac.evaluation.views import CASES, save_views
-from crac.files import read_json, write_json, write_text, writing
+from crac.files import read_json, remove_partials, write_json, write_text, writing
 from crac.report.page import render, write_page
 from crac.report.result import PROMISED, ROWS, SUMMARY, Result
 
@@ -77,6 +77,7 @@ def write_report(
     files = [*tables, SUMMARY, *([CASES] if views else []), *([PAGE] if result.masks else [])]
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        remove_partials(folder)
         # Until all is written the summary says so, and which files are ours.
         unfinished = {"crac": result.summary["crac"], "unfinished": True, "files": sorted(before.union(files))}
         write_json(folder / SUMMARY, unfinished)
