@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from crac.metrics.claims import patient_difference, side_of_zero
 from crac.metrics.ranks import Interval
 
@@ -34,6 +36,31 @@ def nnunet() -> str:
     return "\n".join(lines)
 
 
+def equal(name: str) -> str:
+    """The practical recipe and nnU-Net after as many seconds on one GPU, and how far they are apart."""
+    content = json.loads((RESULTS / f"nnunet/equal_{name}.json").read_text(encoding="utf-8"))
+    labels = [label.replace(", mm", ", voxels") for label, _ in MEASURES.values()]
+    heads = ["epochs", "seconds of training", *(f"{label}, by seed" for label in labels)]
+    lines = [f"| | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]
+    means = {}
+    for side, label in {"nnunet": "nnU-Net v2", "crac": "`crac train`"}.items():
+        runs = list(content["sides"][side].values())
+        volumes = np.array([[run["volumes"][one] for one in sorted(run["volumes"])] for run in runs])
+        owners = [one.partition("_frame")[0] for one in sorted(runs[0]["volumes"])]  # ACDC has two volumes of a heart
+        by_seed = volumes.mean(axis=1)
+        means[side] = [volumes.mean(axis=0)[[o == owner for o in owners]].mean(axis=0) for owner in sorted(set(owners))]
+        cells = [", ".join(f"{value:.{n}f}" for value in by_seed[:, k]) for k, (_, n) in enumerate(MEASURES.values())]
+        seconds = [run["training_s"] for run in runs]
+        lines.append(
+            f"| {label} | {runs[0]['epochs']} | {min(seconds):.0f} to {max(seconds):.0f} | {' | '.join(cells)} |"
+        )
+    apart = np.array(means["crac"]), np.array(means["nnunet"])
+    cells = [
+        _signed(patient_difference(apart[0][:, k], apart[1][:, k]), n) for k, (_, n) in enumerate(MEASURES.values())
+    ]
+    return "\n".join([*lines, f"| difference | | | {' | '.join(cells)} |"])
+
+
 def _columns(content: dict[str, Any], trainer: dict[str, Any]) -> dict[str, list[float]]:
     patients = sorted(trainer["patients"])
     return {key: [trainer["patients"][one][n] for one in patients] for n, key in enumerate(content["columns"])}
@@ -44,4 +71,4 @@ def _signed(found: Interval, digits: int) -> str:
 
 
 if __name__ == "__main__":
-    print(nnunet())
+    print(nnunet(), equal("hippocampus"), equal("acdc"), sep="\n\n")

@@ -2,9 +2,15 @@
 
 import runpy
 
+import pytest
+
 from common import ROOT
 
 
-def test_the_table_of_nnunet_is_made_of_the_committed_results() -> None:
-    table = runpy.run_path(str(ROOT / "docs/tables.py"))["nnunet"]()
-    assert table in (ROOT / "docs/nnunet.md").read_text(encoding="utf-8"), "python docs/tables.py prints it"
+@pytest.mark.parametrize(
+    ("page", "table", "arguments"),
+    [("nnunet.md", "nnunet", []), ("training.md", "equal", ["hippocampus"]), ("training.md", "equal", ["acdc"])],
+)
+def test_a_table_is_made_of_the_committed_results(page: str, table: str, arguments: list[str]) -> None:
+    made = runpy.run_path(str(ROOT / "docs/tables.py"))[table](*arguments)
+    assert made in (ROOT / "docs" / page).read_text(encoding="utf-8"), "python docs/tables.py prints it"
