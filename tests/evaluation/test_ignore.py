@@ -7,8 +7,10 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from tests.cli.foreign import write_folders
 from tests.data.layouts import write_nnunet
 
+import crac
 from crac.cli import main
 from crac.data import Split, Store, prepare
 from crac.metrics import CalibrationMeter, dice
@@ -87,3 +89,57 @@ def test_training_evaluation_and_calibration_leave_them_out(
     promised = json.loads((tmp_path / "audit" / "summary.json").read_text())["guarantees"]["by_class"]["box"]
     assert promised["volume"]["patients"] == 0
     assert promised["possible"]["patients"] == 2
+
+
+def test_folders_leave_them_out_as_runs_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    probabilities, labels = write_folders(tmp_path, cases=10)
+    cases = []
+    for path in sorted(labels.iterdir()):
+        label = nib.load(path)
+        array = np.asarray(label.dataobj).copy()
+        if path.name != "case_00.nii.gz":
+            array[:6] = 9
+        nib.Nifti1Image(array, label.affine).to_filename(path)
+        stored = np.moveaxis(np.asarray(nib.load(probabilities / path.name).dataobj), 3, 0)
+        cases.append(crac.Case(stored, array, label.header.get_zooms(), ignore_index=9))
+    given = ["--probabilities", str(probabilities), "--labels", str(labels)]
+    commands = {
+        "guarantee": ["--alpha", "0.2", "--jobs", "1", "--out", str(tmp_path / "guarantees.json")],
+        "calibrate": ["--method", "temperature", "--mask", "all", "--out", str(tmp_path / "calibration.json")],
+        "evaluate": ["--mask", "all", "--jobs", "1", "--out", str(tmp_path / "audit")],
+    }
+    for name, options in commands.items():
+        assert main([name, *given, *options]) == 2
+        assert "labels must lie in 0..2" in capsys.readouterr().err
+        assert main([name, *given, *options, "--ignore-index", "1"]) == 2
+        assert main([name, *given, *options, "--ignore-index", "9"]) == 0
+
+    found = crac.load_guarantees(tmp_path / "guarantees.json")
+    np.testing.assert_array_equal(found.possible.thresholds, crac.RiskControl(3, 0.2).fit(cases).thresholds)
+    assert found.volume.reasons[1].startswith("1 calibration patient cannot promise")
+    known = [case.labels != 9 for case in cases]
+    calibrator = crac.load_calibrator(tmp_path / "calibration.json")
+    plain = crac.build_calibrator("temperature", 3)
+
+    def batches():
+        for case, here in zip(cases, known, strict=True):
+            columns = torch.from_numpy(case.probabilities[:, here])[None, :, None]
+            yield columns, torch.from_numpy(case.labels[here].astype(np.int64))[None, None]
+
+    plain.fit(batches, mask="all", weight="volume", from_probabilities=True)
+    torch.testing.assert_close(calibrator.weights, plain.weights, rtol=1e-4, atol=0)
+    summary = json.loads((tmp_path / "audit" / "summary.json").read_text())
+    assert summary["settings"]["ignore_index"] == 9
+    meter = CalibrationMeter(3, mask="all")
+    for columns, truth in batches():
+        meter.update(probabilities=columns, labels=truth)
+    assert summary["pooled"]["all"]["ece"] == pytest.approx(meter.compute().ece, abs=1e-6)
+
+
+def test_the_ignored_label_of_folders_is_no_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    probabilities, labels = write_folders(tmp_path, cases=2)
+    given = ["--probabilities", str(probabilities), "--labels", str(labels), "--out", str(tmp_path / "out.json")]
+    assert main(["guarantee", *given, "--jobs", "1", "--ignore-index", "2"]) == 2
+    assert "ignore_index must be none of the classes, which are 0..2; got 2" in capsys.readouterr().err
+    assert main(["evaluate", "runs/one", "--out", str(tmp_path / "audit"), "--ignore-index", "2"]) == 2
+    assert "--ignore-index goes with --probabilities" in capsys.readouterr().err

@@ -77,9 +77,11 @@ def run(args: argparse.Namespace) -> int:
 
     check_sources(args)
     if args.model is not None:
-        if args.out or args.regions or args.patient or args.orientation or args.class_names:
+        own = (args.out, args.regions, args.patient, args.orientation, args.class_names)
+        if any(own) or args.ignore_index is not None:
             raise InputError(
-                "--out, --regions, --patient, --orientation and --class-names go with --probabilities, not with RUN"
+                "--out, --regions, --patient, --orientation, --class-names and --ignore-index go with "
+                "--probabilities, not with RUN"
             )
 
         def load(run: Path) -> Model:
@@ -99,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--out must be a file in a folder that exists; got {args.out}")
     if args.mirror or args.data:
         raise InputError("--mirror and --data go with RUN; --probabilities are taken as they are")
-    options = {"orientation": args.orientation, "class_names": args.class_names}
+    options = {"orientation": args.orientation, "ignore_index": args.ignore_index, "class_names": args.class_names}
     options |= {"jobs": os.cpu_count() or 1, "track": track}
     given = of_files(args.probabilities, args.labels, args.regions or "volume", args.patient, **options)
     use = f"crac apply {args.out} --probabilities DIR --out DIR uses it"

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crac.cli.options import add_model_options
+from crac.cli.options import add_ignore_index, add_model_options
 
 if TYPE_CHECKING:
     from crac.evaluation import Evaluation
@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--labels", type=Path, metavar="DIR", help="folder of NIfTI label maps")
     orientation = "of nnU-Net's .npz whose .pkl is missing: as the image is stored, or turned to RAS by nnU-Net"
     add("--orientation", choices=("stored", "ras"), help=orientation)
+    add_ignore_index(parser)
     add("--images", type=Path, metavar="DIR", help="folder of the images, NAME.nii.gz or NAME_0000.nii.gz, to look at")
     add("--out", type=Path, metavar="DIR", required=True, help="folder to write")
     add("--class-names", nargs="+", default=[], metavar="NAME", help="background first (default: 0 1 ...)")
@@ -105,6 +106,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--class-names goes with --probabilities; RUN knows its classes")
     if args.model is not None and args.orientation:
         raise InputError("--orientation goes with --probabilities; RUN knows its own")
+    if args.model is not None and args.ignore_index is not None:
+        raise InputError("--ignore-index goes with --probabilities; RUN knows its own")
     if args.model is not None and args.images:
         raise InputError("--images goes with --probabilities; RUN knows its images")
     if args.model is None and (args.split or args.data):
@@ -127,12 +130,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure_files(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Evaluation, dict[str, Any]]:
+    from dataclasses import replace
+
     from crac.evaluation import Protocol, audit
     from crac.guarantees import load_guarantees
     from crac.progress import track
 
     look = given.pop("look")
     protocol = Protocol.named(args.protocol or "clinical", args.class_names, **given)
+    protocol = replace(protocol, ignore_index=args.ignore_index)
     jobs = (os.cpu_count() or 1) if args.jobs is None else args.jobs
     found = None if args.guarantees is None else load_guarantees(args.guarantees)
     options = {"orientation": args.orientation, "look": look, "images": args.images, "guarantees": found}

@@ -17,7 +17,19 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         help="with --probabilities: part of a file's name that says whose it is, as in 'patient[0-9]+' "
         "(default: each volume is of another patient)",
     )
+    add_ignore_index(parser)
     add("--data", type=Path, metavar="STORE", help="RUN's data, if it has moved")
+
+
+def add_ignore_index(parser: argparse.ArgumentParser) -> None:
+    """Which label files mark voxels with that nobody has labelled; a run knows it from its data set."""
+    parser.add_argument(
+        "--ignore-index",
+        type=int,
+        metavar="N",
+        help="with --probabilities: label of voxels that nobody has labelled and that count nowhere, "
+        "as 'ignore' in nnU-Net's dataset.json (default: there is none)",
+    )
 
 
 def check_sources(args: argparse.Namespace) -> None:

@@ -47,9 +47,10 @@ class FileCases:
 
     def load(self, name: str) -> Case:
         """Read a case."""
-        read = load(self._pairs[name])
+        pair = self._pairs[name]
+        read = load(pair)
         scores, labels = torch.from_numpy(read.probabilities), torch.from_numpy(read.labels)
-        return Case(name, self.patients[name], scores, labels, read.spacing)
+        return Case(name, self.patients[name], scores, labels, read.spacing, ignore_index=pair.ignore_index)
 
     def look(self, name: str) -> Look:
         """Return the image of a case if there is one, and which way up it is shown."""
@@ -71,16 +72,21 @@ def file_cases(
     patient: str | None = None,
     *,
     orientation: Orientation | None = None,
+    ignore_index: int | None = None,
     jobs: int = 1,
     ray: str | None = None,
     track: Track = silent,
 ) -> tuple[FileCases, int]:
     """The cases of two folders, and their number of classes; the arguments are those of :func:`audit`.
 
+    ``ignore_index`` is the label of voxels that nobody has labelled, if there is one.
+
     Raises:
         ProblemsError: Every defect of the two folders.
+        InputError: ``ignore_index`` is a class.
     """
     pairs, problems = find_pairs(probabilities, labels, orientation)
+    pairs = [replace(pair, ignore_index=ignore_index) for pair in pairs]
     subject = f"{probabilities} against {labels}"
     return checked_cases(pairs, problems, subject, patient, jobs=jobs, ray=ray, track=track)
 
@@ -106,7 +112,11 @@ def checked_cases(
     problems += _unlike_the_rest(counts)
     if problems:
         raise ProblemsError(subject, problems)
-    return FileCases(pairs, patient), next(iter(counts.values()))
+    num_classes = next(iter(counts.values()))
+    for ignored in {pair.ignore_index for pair in pairs}:
+        if ignored is not None and 0 <= ignored < num_classes:
+            raise InputError(f"ignore_index must be none of the classes, which are 0..{num_classes - 1}; got {ignored}")
+    return FileCases(pairs, patient), num_classes
 
 
 def audit(
@@ -129,7 +139,7 @@ def audit(
         probabilities: Folder of nnU-Net ``.npz``, of 4-D NIfTI with the classes first or last, or of one NIfTI a class.
         labels: Folder of NIfTI label maps; the file names pair them.
         protocol: What to measure; its class names must be as many as the classes. ``clinical`` if not given, with
-            numbers for the classes.
+            numbers for the classes. Voxels with its ``ignore_index`` as their label do not count.
         orientation: Of nnU-Net's ``.npz`` whose ``.pkl`` are missing: ``stored`` as in the images, or ``ras``.
         patient: Regular expression for the part of a name that says whose volume it is; by default each volume is of
             another patient.
@@ -145,11 +155,13 @@ def audit(
     """
     if images is not None and not images.is_dir():
         raise InputError(f"--images must be a folder; got {images}")
+    protocol = protocol or Protocol.named("clinical")
     cases, num_classes = file_cases(
-        probabilities, labels, patient, orientation=orientation, jobs=jobs, ray=ray, track=track
-    )
+        probabilities, labels, patient,
+        orientation=orientation, ignore_index=protocol.ignore_index, jobs=jobs, ray=ray, track=track,
+    )  # fmt: skip
     cases.images = images
-    chosen = with_classes(protocol or Protocol.named("clinical"), num_classes)
+    chosen = with_classes(protocol, num_classes)
     evaluation = evaluate(cases, replace(chosen, grid="native"), jobs=jobs, ray=ray, track=track)
     if guarantees is not None:
         evaluation.realised = realise(guarantees, cases, jobs=jobs, track=track)

@@ -80,6 +80,7 @@ def of_files(
     patient: str | None = None,
     *,
     orientation: Orientation | None = None,
+    ignore_index: int | None = None,
     class_names: Sequence[str] = (),
     jobs: int = 1,
     track: Track = silent,
@@ -94,11 +95,14 @@ def of_files(
             another patient.
         class_names: Background first; numbers by default.
         orientation: Of nnU-Net's ``.npz`` whose ``.pkl`` are missing, see :func:`crac.evaluation.audit`.
+        ignore_index: Label of voxels that nobody has labelled, if there is one.
         jobs: Processes that check the files.
         track: Shows progress.
     """
-    found = file_cases(probabilities, labels, patient, orientation=orientation, jobs=jobs, track=track)
-    return of_cases(*found, regions, class_names=class_names)
+    found = file_cases(
+        probabilities, labels, patient, orientation=orientation, ignore_index=ignore_index, jobs=jobs, track=track
+    )
+    return of_cases(*found, regions, ignore_index, class_names)
 
 
 def of_cases(

@@ -89,6 +89,7 @@ def guarantee_files(
     alpha: float = 0.1,
     patient: str | None = None,
     *,
+    ignore_index: int | None = None,
     jobs: int = 1,
     track: Track = silent,
     **options: Any,
@@ -101,12 +102,13 @@ def guarantee_files(
         alpha: The risk that is accepted.
         patient: Regular expression for the part of a file's name that says whose it is; by default each volume is of
             another patient.
+        ignore_index: Label of voxels that nobody has labelled, if there is one.
         jobs: Processes that check the files.
         track: Shows progress.
         **options: Of :class:`crac.Guarantees`.
     """
     check_alpha(alpha)
-    cases, num_classes = file_cases(probabilities, labels, patient, jobs=jobs, track=track)
+    cases, num_classes = file_cases(probabilities, labels, patient, ignore_index=ignore_index, jobs=jobs, track=track)
     return Guarantees(num_classes, alpha, **options).fit(_loaded(cases, track))
 
 

@@ -69,7 +69,7 @@ def inspect(case: FilePair) -> Inspected:
     if not 0 <= labels.min() <= labels.max() < num_classes:
         problems.append(
             f"{case.label}: labels must lie in 0..{num_classes - 1}, the classes of {name.name}; "
-            f"got {labels.min()}..{labels.max()}"
+            f"got {labels.min()}..{labels.max()} (ignore_index names the label of voxels that nobody has labelled)"
         )
     defect = defect_of(probabilities)
     return Inspected(num_classes, problems if defect is None else [*problems, f"{name}: {defect}"])
