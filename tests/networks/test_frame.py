@@ -1,5 +1,6 @@
 """Padding and standardisation around a network."""
 
+import pytest
 import torch
 
 from crac.networks import build_network
@@ -22,3 +23,15 @@ def test_images_are_standardised_by_the_statistics_of_the_training_set() -> None
     network.standardise(torch.tensor([0.3, 0.1]), torch.tensor([0.2, 0.0]))
     torch.testing.assert_close(network(image), expected)
     assert {"mean", "deviation"} < set(network.state_dict())
+
+
+@pytest.mark.parametrize("size", [(40, 32), (24, 72), (16, 24, 40)])
+def test_images_lie_in_the_same_place_in_training_and_in_prediction(size: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    network = build_network("nnunet", 1, 3, len(size), width=2, deep_supervision=True)
+    assert any(side % stride for side, stride in zip(size, network.stride, strict=True))
+    network.least = size  # as those of a run whose images are so large
+    image = torch.rand(2, 1, *size)
+    with torch.no_grad():
+        finest = network.train()(image)[0]
+        torch.testing.assert_close(network.eval()(image), finest, rtol=1e-3, atol=1e-5)

@@ -60,9 +60,12 @@ class Framed(nn.Module):
         padded = [-(-side // stride) * stride for side, stride in zip(sides, self.stride, strict=True)]
         if padded == list(self.stride):
             padded[-1] += self.stride[-1]  # a single pixel at the bottom has no statistics to normalise by
-        # In the middle, as batches are padded; where coarse answers are cropped too, in whole pixels of the coarsest.
+        # A smaller image lies in the middle of the least sides, as in batches. They begin at one place in training
+        # and in prediction: in whole pixels of the coarsest answer, so that coarse answers can be cropped too.
         steps = self.coarse if self.training else [1] * len(size)
-        before = [(whole - side + 1) // 2 // step * step for whole, side, step in zip(padded, size, steps, strict=True)]
+        inner = [(least - side + 1) // 2 // step * step for least, side, step in zip(sides, size, steps, strict=True)]
+        outer = [(whole - side) // 2 // c * c for whole, side, c in zip(padded, sides, self.coarse, strict=True)]
+        before = [sum(pair) for pair in zip(inner, outer, strict=True)]
         after = [whole - side - left for whole, side, left in zip(padded, size, before, strict=True)]
         pads = [amount for pair in zip(reversed(before), reversed(after), strict=True) for amount in pair]
         if any(pads):
