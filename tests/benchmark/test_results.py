@@ -114,6 +114,20 @@ def test_patients_not_volumes_are_drawn(results: list[CellResult]) -> None:
     assert found.low < found.estimate < found.high
 
 
+def test_only_seeds_that_both_have_are_compared(results: list[CellResult]) -> None:
+    ours = [replace(r, cell=replace(r.cell, method="ours", seed=s)) for r in results[:1] for s in (0, 1)]
+    theirs = [replace(r, cell=replace(r.cell, method="theirs", seed=s)) for r in results[1:2] for s in (1, 2)]
+    column = theirs[1].columns.index("dsc")
+    theirs[1] = replace(theirs[1], volumes={name: [0.0] * len(row) for name, row in theirs[1].volumes.items()})
+    (group,) = group_results([*ours, *theirs])
+    found = group.difference("ours", "theirs", MAIN[0])
+    assert found is not None
+    means = [np.mean([row[column] for row in r.volumes.values()]) for r in (ours[1], theirs[0])]
+    assert found.estimate == pytest.approx(means[0] - means[1])
+    (group,) = group_results([ours[0], theirs[0]])
+    assert group.difference("ours", "theirs", MAIN[0]) is None
+
+
 def test_nothing_is_claimed_of_few_patients(results: list[CellResult]) -> None:
     (group,) = group_results(results)
     found = group.difference("crac-released", "ce", MAIN[0])

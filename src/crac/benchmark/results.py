@@ -298,10 +298,15 @@ class Group:
         return seeds.agg(["mean", "std"]).where(seeds.count() == seeds.size())
 
     def by_patient(self, key: str, methods: Sequence[str]) -> DataFrame:
-        """Return a measure's mean over seeds and a patient's volumes: a row per patient whom every method has."""
-        values = self.volumes.groupby(["patient", "method"])[key]
+        """Return a measure's mean over seeds and a patient's volumes: a row per patient whom every method has.
+
+        Where one of the methods lacks a seed of another, what is left out is the seed: its trainings have no partner.
+        """
+        seeds = set.intersection(*({result.cell.run for result in self.of[method]} for method in methods))
+        trained = self.volumes.index.get_level_values("seed").isin(list(seeds))
+        values = self.volumes[trained].groupby(["patient", "method"])[key]
         means: Series[float] = values.mean().where(values.count() == values.size())
-        return means.unstack("method")[list(methods)].dropna()
+        return means.unstack("method").reindex(columns=list(methods)).dropna()
 
     def interval(self, method: str, measure: Measure) -> Difference | None:
         """Return the mean over patients with its 95 % interval; None where no patient has a value."""

@@ -152,7 +152,7 @@ def _differences(group: Group, method: str) -> Table:
         columns.append(Column(measure._replace(higher=None), pandas.Series(texts, dtype=object)))
     number = group.volumes["patient"].nunique()
     over = f"a paired bootstrap over the {number} test patients; better, worse: it leaves out 0"
-    caption = f"{group.title}: {group.labels[method]} minus each rival, means over seeds" + (
+    caption = f"{group.title}: {group.labels[method]} minus each rival, means over the seeds both have" + (
         f"; {too_few(number)}" if number < LEAST_PATIENTS else f", with the 95 % interval of {over}"
     )
     return Table(f"bootstrap-{method}-{group.name}", caption, rivals, columns, "against")
