@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.benchmark.committed import FIXTURE
 from tests.report.evaluations import CLASSES, NAUGHTY, case
+from tests.report.test_promises import with_promises
 
 from crac.benchmark.report import render
 from crac.evaluation.calibrate import calibrate, of_cases
@@ -37,13 +38,16 @@ def calibration_page(path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def pages(folders, tmp_path_factory) -> dict[str, Path]:
-    """A page of one result, one that compares two with long names, one of two patients, and a benchmark's."""
+    """Pages of one result, of two with long names, of two patients, with promises; a benchmark's, a calibration's."""
     folder = tmp_path_factory.mktemp("pages")
     sharp, soft = Result.read(folders(), "x"), Result.read(folders(8, 2.0), "a-name-that-goes-on-" * 4)
     story = [Step("A step", "What was done.", "crac evaluate " + "a-very-long-path/" * 12)]
     return {
         "one": write_page(folder / "one.html", [sharp]),
         "two": write_page(folder / "two.html", [sharp, soft], story=story),
+        "promises": write_page(
+            folder / "promises.html", [sharp, Result.read(with_promises(folders(), folder / "promised"), "y")]
+        ),
         "few": write_page(folder / "few.html", [Result.read(folders(2), "x")]),
         "benchmark": render([FIXTURE / "results"], folder / "benchmark")[0],
         "calibration": calibration_page(folder / "calibration.html"),
@@ -81,7 +85,7 @@ def picture(page, case: str = "#case-0") -> str:
 
 
 @pytest.mark.parametrize("width", [1400, 800, 400])
-@pytest.mark.parametrize("name", ["one", "two", "few", "benchmark", "calibration"])
+@pytest.mark.parametrize("name", ["one", "two", "few", "promises", "benchmark", "calibration"])
 def test_nothing_overflows(opened, name, width):
     page = opened(name, width, "dark" if width == 800 else "light")
     page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
@@ -133,12 +137,16 @@ def test_window_level_and_outlines_change_the_picture(opened):
 
 
 def test_pictures_show_the_case_as_it_is(opened, folders):
-    """The label's outline is white and lies where the label is, in the aspect of its voxels."""
+    """The label's outline is white and lies where the label is, neither turned nor mirrored, in its voxels' aspect."""
     page = opened("one")
     view = Result.read(folders()).views[0]
+    slider = page.locator("#case-0 .slice input")
+    slider.evaluate("(input) => { input.value = input.max; input.dispatchEvent(new Event('input')); }")
     number = int(page.get_attribute("#case-0 canvas", "data-slice"))
     label = view.label[view.slices.index(number - 1)]
-    rows = (label > 0).any(1).nonzero()[0]
+    places = [(label > 0).any(1 - axis).nonzero()[0] for axis in (0, 1)]
+    sides = [(found[0] / size, (found[-1] + 1) / size) for found, size in zip(places, label.shape, strict=True)]
+    assert all(abs(low + high - 1) > 0.1 for low, high in sides)  # so that another way up would lie elsewhere
     size = page.eval_on_selector("#case-0 canvas", "(c) => [c.width, c.height]")
     assert size[1] / size[0] == pytest.approx(view.aspect * label.shape[0] / label.shape[1], rel=0.01)
     white = page.evaluate(
@@ -147,11 +155,13 @@ def test_pictures_show_the_case_as_it_is(opened, folders):
         const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
         const found = [];
         for (let y = 0; y < c.height; y++) for (let x = 0; x < c.width; x++)
-          if (Math.min(...d.slice(4 * (y * c.width + x), 4 * (y * c.width + x) + 3)) > 190) found.push(y / c.height);
-        return [Math.min(...found), Math.max(...found)];
+          if (Math.min(...d.slice(4 * (y * c.width + x), 4 * (y * c.width + x) + 3)) > 190)
+            found.push([y / c.height, x / c.width]);
+        return [0, 1].map((axis) => found.map((place) => place[axis]))
+          .flatMap((places) => [places.reduce((a, b) => Math.min(a, b)), places.reduce((a, b) => Math.max(a, b))]);
         }"""
     )
-    assert white == pytest.approx([rows[0] / label.shape[0], (rows[-1] + 1) / label.shape[0]], abs=0.02)
+    assert white == pytest.approx([*sides[0], *sides[1]], abs=0.02)
 
 
 def test_sorting_sorts_both_ways_and_by_keyboard(opened):

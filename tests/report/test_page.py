@@ -68,6 +68,8 @@ def test_numbers_equal_the_summary_to_the_printed_digits(folders):
             assert printed == pytest.approx([own["mean"], own["low"], own["high"]], abs=0.50001e-4)
     pooled = summary["pooled"]["band"]
     assert f"ECE {pooled['ece']:.3f}, gap {pooled['gap']:+.3f}, {pooled['count']:,} voxels." in page.text
+    for own in pooled["by_class"].values():
+        assert f"ECE {own['ece']:.3f}; {own['labelled']:,} voxels labelled so." in page.text
     for region in pooled["by_region"].values():
         for own in region["by_class"].values():
             assert f"{own['predicted_gap']:+.3f}{own['predicted']:,} voxels" in page.text

@@ -35,20 +35,23 @@ def block(patients=20):
     return {**numbers, "by_class": classes, "referral": referral}
 
 
-@pytest.fixture
-def promised(folders, tmp_path):
-    """A folder with guarantees, as ``crac evaluate`` leaves it."""
-    folder = tmp_path / "promised"
-    shutil.copytree(folders(), folder)
+def with_promises(evaluated, folder):
+    """Copy a folder and add guarantees, as ``crac evaluate`` leaves it."""
+    shutil.copytree(evaluated, folder)
     write_json(folder / "summary.json", {**read_json(folder / "summary.json"), "guarantees": block()})
     columns = ("true_ml", "estimate_ml", "low_ml", "high_ml", "interval_misses")
     with (folder / "guarantees.csv").open("w") as file:
         writer = csv.writer(file)
         writer.writerow(["volume", "patient", "class", *columns])
-        for place, row in enumerate(Result.read(folders()).rows):
+        for place, row in enumerate(Result.read(evaluated).rows):
             numbers = [10, 11, 9, 12, 0] if place else [10, 14, 12, "inf", 1]
             writer.writerows([row["volume"], row["patient"], name, *numbers] for name in CLASSES[1:])
     return folder
+
+
+@pytest.fixture
+def promised(folders, tmp_path):
+    return with_promises(folders(), tmp_path / "promised")
 
 
 def test_a_promise_is_broken_only_where_the_whole_interval_says_so(promised):

@@ -74,8 +74,8 @@ def test_weights_of_another_run(small: Any, store: Store, tmp_path: Path, monkey
 
 def test_names_in_any_script_are_drawn_without_warnings(tmp_path: Path) -> None:
     names = ("背景", "Herzkammer (größer)", "ЛЖ", "心筋")
-    history = [{"epoch": epoch, **{f"{kind}_inner_{name}": 0.1 * epoch for kind in ("lambda", "rho") for name in names}}
-               for epoch in (1, 2)]  # fmt: skip
+    columns = {f"{kind}_inner_{name}": len(name) for kind in ("lambda", "rho") for name in names}
+    history = [{"epoch": epoch, **{name: epoch * value for name, value in columns.items()}} for epoch in (1, 2)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pyplot()

@@ -30,11 +30,18 @@ def test_mlflow_gets_settings_and_every_epoch(small: Any, tmp_path: Path, monkey
     assert not (tmp_path / "without").exists()
 
 
-@pytest.mark.parametrize(("method", "rises"), [("crac", True), ("ce", False)])
+@pytest.mark.parametrize(
+    ("method", "options", "rises"), [("crac", {}, True), ("crac", {"preset": "signed"}, False), ("ce", {}, False)]
+)
 def test_a_line_tells_what_to_expect(
-    method: str, rises: bool, small: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    method: str,
+    options: dict[str, Any],
+    rises: bool,
+    small: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    train(small(method=method), tmp_path / "run")
+    train(small(method=method, method_options=options), tmp_path / "run")
     said = capsys.readouterr()
     assert said.err.count("note: the CRaC loss rises by design") == rises
     lines = said.out.splitlines()

@@ -1,6 +1,7 @@
 """The page of the demo: two networks, as they are and calibrated, how they came about, and what each part is for."""
 
 import base64
+import math
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,12 +9,15 @@ from typing import Any
 
 from markupsafe import Markup
 
-from crac.demo.settings import DemoSettings
+from crac.demo.settings import CHECKPOINT, PRESET, DemoSettings
 from crac.evaluation import Evaluation
+from crac.evaluation.crossfit import Gain
+from crac.metrics.ranks import Interval
 from crac.report.charts import tag
 from crac.report.page import Block, Step, verdict, write_page
 from crac.report.promises import promises
 from crac.report.result import Result
+from crac.report.words import gained
 
 MASK = "label_foreground"
 COLUMNS = (
@@ -37,7 +41,10 @@ PARTS = (
     ("light augmentation", "Turned, scaled and brightened images: worth more than any loss, for Dice and calibration."),
     ("rate that rises, then falls", "Few epochs suffice; a gradient that is too long is shortened."),
     ("a third sure to show foreground", "Images without any structure do not fill the batches."),
-    ("CRaC", "Keeps logits near what neighbouring labels say: less confidence on boundaries, where it is wrong."),
+    (
+        "CRaC",
+        "Pulls probabilities towards the shares of the neighbouring labels, as hard as validation patients ask for.",
+    ),
     (
         "calibration",
         "Repairs the confidence that is left over, class by class, inside and on boundaries; no label changes.",
@@ -65,18 +72,20 @@ def write_demo_page(
     Args:
         out: Folder of the demo.
         settings: How much was made and trained.
-        evaluations: What was measured of each network on held-out patients.
+        evaluations: What was measured of each network on held-out patients, in the order of :data:`LABELS`.
         about: What is known about each of them.
         seconds: How long it all took.
     """
-    results = [Result.of(evaluation, LABELS[name], **about[name]) for name, evaluation in evaluations.items()]
-    kept = _kept(results[-1])
+    results = {name: Result.of(evaluations[name], label, **about[name]) for name, label in LABELS.items()}
+    shown, kept = list(results.values()), _kept(results["crac-calibrated"])
+    lead = verdict([results["ce"]], "The network trained with cross-entropy and Dice")[:1]
     write_page(
         out / "index.html",
-        results,
+        shown,
         title="Can these probabilities be trusted?",
         kicker=f"crac demo · made-up patients, seed {settings.seed}, {round(seconds)} s on this machine",
-        story=_story(settings, kept),
+        lead=lead,
+        story=story(settings, results),
         blocks=[
             Block("parts", "What each part is for", [_parts()]),
             Block(
@@ -86,20 +95,17 @@ def write_demo_page(
                     _figure(
                         out / "ce" / "curves.png", "With cross-entropy: losses, Dice and calibration error by epoch."
                     ),
-                    _figure(
-                        out / "crac" / "curves.png",
-                        "With CRaC: the same. Its loss rises by design, for the weights of its constraints grow.",
-                    ),
+                    _figure(out / "crac" / "curves.png", "With CRaC: the same."),
                     _figure(
                         out / "crac" / "multipliers.png",
-                        "These weights, one line per class and region; after every epoch they learn from the "
-                        "validation patients.",
+                        "What CRaC's constraint weighs, inside structures and on boundaries: after every epoch more "
+                        "where the network is surer than right on validation patients, less where it is less sure.",
                     ),
                 ],
             ),
         ],
     )
-    return [*verdict(results), kept]
+    return [*lead, *verdict(shown), kept]
 
 
 def _parts() -> Markup:
@@ -125,44 +131,60 @@ def _kept(result: Result) -> str:
     return f"Of {len(verdicts)} promises, on patients nobody had seen before: {counted}."
 
 
-def _story(settings: DemoSettings, kept: str) -> list[Step]:
+def _calibrated(before: Result, after: Result) -> str:
+    """What validation patients said of a network's calibration and, if it was taken, what it did to those held out."""
+    about = after.summary["calibration"]
+    measure, gain = next(iter(about["gain"].items()))
+    interval = Interval(*(math.nan if end is None else end for end in gain["difference"]))
+    decided = Gain(measure, gain["before"], gain["after"], interval)
+    taken = about["method"] == about["judged"]
+    sentences = [f"{before.label}: {gained(about['judged'], decided, kept=taken)}"]
+    return " ".join(sentences + verdict([before, after])[:1] * taken)
+
+
+def story(settings: DemoSettings, results: Mapping[str, Result]) -> list[Step]:
+    """Return what was done, what came of it on held-out patients, and the commands that do it to one's own data."""
+    plain, plain_calibrated, own, own_calibrated = (results[name] for name in LABELS)
+    last = f"--checkpoint {CHECKPOINT}"
     return [
         Step(
             f"{settings.patients} patients",
             f"Hearts whose annotator's outline wavers, two volumes each: {settings.train} patients train, as few as "
-            f"many projects have, {settings.validation} validate, {settings.test} are held out. All that this page "
-            "shows was measured on those held out.",
+            f"many projects have, {settings.validation} validate, {settings.test} are held out. Where nothing else is "
+            "said, this page shows what was measured on those held out.",
             "crac prepare nnunet RAW STORE",
         ),
         Step(
             "A network as most are trained",
-            f"The practical recipe, cross-entropy and Dice with augmentation, {settings.epochs} epochs of a small "
-            "network: what it finds is good, and it is often too sure of it.",
+            "The practical recipe, cross-entropy and Dice with augmentation: a small network after the last of "
+            f"{settings.epochs} epochs. {' '.join(verdict([plain]))}",
             "crac train --data STORE --out RUN-CE",
         ),
         Step(
             "The same network trained with CRaC",
-            "The same weights to begin with, the same data and epochs. CRaC also keeps the logits near what the "
-            "neighbouring labels say, class by class, inside structures and on their boundaries.",
-            "crac train --data STORE --method crac --out RUN",
+            "The same weights to begin with, the same data and epochs. CRaC also pulls the probabilities towards the "
+            "shares of the neighbouring labels, inside structures and on their boundaries; how hard is learned on the "
+            f"validation patients. {' '.join(verdict([plain, own]))}",
+            f"crac train --data STORE --method crac --method-options preset={PRESET} --out RUN",
         ),
         Step(
             "Calibrated",
             "Both: temperatures by class and region, fitted on the validation patients. They change how sure a network "
-            "is, not what it predicts; where patients left out show no gain, nothing is changed.",
-            "crac calibrate RUN-CE\ncrac calibrate RUN",
+            "is, not what it predicts; where validation patients left out of the fit show no gain, nothing is changed. "
+            f"{_calibrated(plain, plain_calibrated)} {_calibrated(own, own_calibrated)}",
+            f"crac calibrate RUN-CE {last}\ncrac calibrate RUN {last}",
         ),
         Step(
             "Its promises",
             f"Fitted on the validation patients for a risk of {100 * settings.alpha:g} %: thresholds, margins and "
-            f"volumes with intervals. {kept}",
-            f"crac guarantee RUN --alpha {settings.alpha:g}",
+            f"volumes with intervals. {_kept(own_calibrated)}",
+            f"crac guarantee RUN {last} --alpha {settings.alpha:g}",
         ),
         Step(
             "Measured",
             "On the held-out patients, whoever wins; this page compares the results.",
-            "crac evaluate RUN-CE --no-calibration --out ce\ncrac evaluate RUN-CE --out ce-calibrated\n"
-            "crac evaluate RUN --no-calibration --out crac\ncrac evaluate RUN --out crac-calibrated\n"
+            f"crac evaluate RUN-CE {last} --no-calibration --out ce\ncrac evaluate RUN-CE {last} --out ce-calibrated\n"
+            f"crac evaluate RUN {last} --no-calibration --out crac\ncrac evaluate RUN {last} --out crac-calibrated\n"
             "crac report ce ce-calibrated crac crac-calibrated --out page.html",
         ),
     ]

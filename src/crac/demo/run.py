@@ -1,13 +1,16 @@
 """What the demo does, step by step; each is a command that can be given by hand."""
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from crac.data import Intensity, Recipe, Split, phantom, prepare
 from crac.demo.page import scores, write_demo_page
-from crac.demo.settings import DemoSettings
+from crac.demo.settings import CHECKPOINT, PRESET, DemoSettings
 from crac.errors import InputError
 from crac.evaluation import Evaluation
 from crac.evaluation.calibrate import calibrate, of_run
@@ -24,6 +27,18 @@ from crac.training import TrainConfig, train
 METHODS = ("ce", "crac")
 
 
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute in one thread: images are small, and on a busy machine several threads wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@_one_thread()
 def run_demo(out: Path, settings: DemoSettings | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
     """Make patients, train two networks, calibrate both, let one promise, measure all and write a page, in ``out``.
 
@@ -47,9 +62,10 @@ def run_demo(out: Path, settings: DemoSettings | None = None, say: Callable[[str
             raise KeyboardInterrupt
     step(4, f"calibrating both on the validation patients (ce/{CALIBRATION}, crac/{CALIBRATION})")
     for method in METHODS:
-        models[method] = Model.load(out / method)
-        calibrate(of_run(out / method, models[method])).calibrator.save(out / method / CALIBRATION)
-        models[f"{method}-calibrated"] = Model.load(out / method)
+        models[method] = Model.load(out / method, checkpoint=CHECKPOINT)
+        found = calibrate(of_run(out / method, models[method], checkpoint=CHECKPOINT))
+        found.calibrator.save(out / method / CALIBRATION)
+        models[f"{method}-calibrated"] = Model.load(out / method, checkpoint=CHECKPOINT)
     step(5, f"fitting promises of crac on them ({out / 'crac' / GUARANTEES})")
     promised = guarantee_run(out / "crac", models["crac-calibrated"], settings.alpha)
     step(6, "measuring all four, and what the promises came to, on held-out patients")
@@ -61,8 +77,8 @@ def run_demo(out: Path, settings: DemoSettings | None = None, say: Callable[[str
     seconds = time.perf_counter() - began
     sentences = write_demo_page(out, settings, evaluations, about, seconds)
     say(f"[{time.perf_counter() - began:5.0f} s] done: open {out / 'index.html'}")
-    found = {"page": str(out / "index.html"), "seconds": seconds, "verdict": " ".join(sentences)}
-    return found | scores(evaluations)
+    measured = {"page": str(out / "index.html"), "seconds": seconds, "verdict": " ".join(sentences)}
+    return measured | scores(evaluations)
 
 
 def _measure(
@@ -77,7 +93,7 @@ def _measure(
         evaluation = evaluate_run(run, model, guarantees=promised if name == "crac-calibrated" else None)
         chosen = chosen or worst_and_middle(evaluation)
         evaluation.views = look_at(RunCases.of(run, model), evaluation, chosen)
-        evaluations[name], about[name] = evaluation, about_run(run, model)
+        evaluations[name], about[name] = evaluation, about_run(run, model, checkpoint=CHECKPOINT)
         write_report(evaluation, out / f"{name}-audit", **about[name])
     return evaluations, about
 
@@ -104,6 +120,7 @@ def _config(out: Path, settings: DemoSettings, method: str) -> TrainConfig:
         data=out / "store",
         split=out / "split.json",
         method=method,
+        method_options={"preset": PRESET} if method == "crac" else {},
         width=settings.width,
         epochs=settings.epochs,
         batch_size=4,

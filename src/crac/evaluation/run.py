@@ -167,5 +167,5 @@ def about_run(run: str | Path, model: Model, split: str = "test", checkpoint: st
     if (calibrator := model.calibrator) is not None:
         about["source"]["calibration"] = calibrator.name
         if gain := calibrator.fitted.get("gain"):
-            about["calibration"] = {"method": calibrator.name, "gain": gain}
+            about["calibration"] = {"method": calibrator.name, "judged": calibrator.fitted.get("judged"), "gain": gain}
     return about

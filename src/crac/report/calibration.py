@@ -26,7 +26,7 @@ def write_calibration_page(
         anonymous: Leave out the names of patients, volumes and folders.
     """
     calibrator, judged = found.calibrator, found.calibrator.fitted["judged"]
-    gained = {"method": judged, "gain": calibrator.fitted["gain"]}
+    gained = {"method": calibrator.name, "judged": judged, "gain": calibrator.fitted["gain"]}
     results = [
         Result.of(found.crossed.before, BEFORE, source=dict(source)),
         Result.of(found.crossed.after, AFTER, source=dict(source), calibration=gained),

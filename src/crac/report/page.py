@@ -69,12 +69,12 @@ def render(
     return fill("page.html.j2", **context, story=story, blocks=blocks, contents=_contents(context, story, blocks))
 
 
-def verdict(results: Sequence[Result]) -> list[str]:
-    """Return the two sentences under the heading of the page of these results."""
+def verdict(results: Sequence[Result], who: str = "This model") -> list[str]:
+    """Return the two sentences under the heading of the page of these results; ``who`` is what a single one is."""
     mask = _mask(results)
     known = sections.measures(results[0], mask)
     judged = [[difference(other, results[0], known[name]) for name in ("ece", "dice")] for other in results[1:]]
-    return words.verdict(results, mask, judged)
+    return words.verdict(results, mask, judged, who)
 
 
 def _mask(results: Sequence[Result]) -> str:

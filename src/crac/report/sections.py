@@ -164,7 +164,10 @@ def calibration(result: Result) -> dict[str, Any] | None:
         change = Difference(measure, gain["difference"][0], low, high, 0)
         before, after = (measure.shown(gain[when]) for when in ("before", "after"))
         rows.append({"name": words.column(name), "before": before, "after": after, "difference": change.interval})
-    return {"words": words.calibrated(result.label, about["method"]), "rows": rows}
+    return {
+        "words": words.calibrated(result.label, about["method"], about.get("judged") or about["method"]),
+        "rows": rows,
+    }
 
 
 def table(results: Sequence[Result], known: Mapping[str, Measure]) -> dict[str, Any]:

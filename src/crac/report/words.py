@@ -41,18 +41,21 @@ LIMITS = (
 )
 
 
-def verdict(results: Sequence[Result], mask: str, differences: Sequence[Sequence[Difference]]) -> list[str]:
+def verdict(
+    results: Sequence[Result], mask: str, differences: Sequence[Sequence[Difference]], who: str = "This model"
+) -> list[str]:
     """Say what was found in two sentences.
 
     Args:
         results: What the page shows.
         mask: Voxels that calibration is judged on.
         differences: For each result but the first, its calibration error and its Dice minus those of the first.
+        who: What a single result is called.
     """
-    return _compared(results, differences) if len(results) > 1 else _alone(results[0], mask)
+    return _compared(results, differences) if len(results) > 1 else _alone(results[0], mask, who)
 
 
-def _alone(result: Result, mask: str) -> list[str]:
+def _alone(result: Result, mask: str, who: str) -> list[str]:
     gap = Interval(*result.over_patients(f"gap[{mask}]"))
     dice = Interval(*result.over_patients("dsc"))
     overlap = f"its segmentations overlap with the labels by a Dice of {dice.estimate:.3f}"
@@ -66,7 +69,7 @@ def _alone(result: Result, mask: str) -> list[str]:
     if side:
         word, than = ("overconfident", "above") if side > 0 else ("underconfident", "below")
         size = points(abs(gap.estimate)).removeprefix("+")
-        first = f"This model is {word}: its confidence lies {size} {than} its accuracy {span}."
+        first = f"{who} is {word}: its confidence lies {size} {than} its accuracy {span}."
     else:
         shown = points(gap.estimate)
         apart = points(result.over_patients(f"ece[{mask}]")[0]).removeprefix("+")
@@ -87,13 +90,17 @@ def _alone(result: Result, mask: str) -> list[str]:
 def _compared(results: Sequence[Result], differences: Sequence[Sequence[Difference]]) -> list[str]:
     first, sentences = results[0], []
     for number, name in enumerate(("calibration error (ECE)", "Dice")):
-        found = []
-        for result, own in zip(results[1:], differences, strict=True):
-            one = own[number]
-            means = [one.measure.shown(each.over_patients(one.measure.key)[0]) for each in (result, first)]
-            against = f"{means[0]} for {result.label} against {means[1]} for {first.label}"
-            found.append(f"{against} (difference {one.interval}): {one.words}")
-        sentences.append(f"The {name} is {'; '.join(found)}.")
+        changes = [own[number] for own in differences]
+        measure = changes[0].measure
+        means = [measure.shown(each.over_patients(measure.key)[0]) for each in results]
+        if len(changes) == 1:
+            against = f"{means[1]} for {results[1].label} against {means[0]} for {first.label}"
+            found = f"{against} (difference {changes[0].interval}): {changes[0].words}"
+        else:
+            others = zip(means[1:], results[1:], changes, strict=True)
+            listed = [f"{mean} for “{result.label}” ({change.words})" for mean, result, change in others]
+            found = f"{means[0]} for “{first.label}”; against it {', '.join(listed[:-1])} and {listed[-1]}"
+        sentences.append(f"The {name} is {found}.")
     return sentences
 
 
@@ -118,11 +125,15 @@ def shift(one: Difference) -> str:
     return {1: "higher", -1: "lower", 0: "no significant difference"}[side]
 
 
-def calibrated(label: str, method: str) -> str:
-    """Say what the table of a calibrator shows."""
+def calibrated(label: str, method: str, judged: str) -> str:
+    """Say what the table of a calibrator shows: of the one that was ``judged``, whether or not it was taken."""
+    taken = (
+        f"the calibrator is {method}. The table is its worth"
+        if method == judged
+        else f"{judged} was tried and not taken, the calibrator is {method}. The table is what it would have been worth"
+    )
     return (
-        f"{label}: the calibrator is {method}. The table is its worth on patients left out of the fit: each was "
-        "measured with a calibrator fitted on the others."
+        f"{label}: {taken} on patients left out of the fit: each was measured with a calibrator fitted on the others."
     )
 
 

@@ -7,28 +7,36 @@ from crac.files import replacing
 from crac.palette import PALETTE, pyplot
 
 STYLES = ("-", "--", ":", "-.")
+LABELS = {"lambda": "multiplier λ", "rho": r"penalty weight $\rho$"}
 
 
 def plot_multipliers(history: Sequence[Mapping[str, float]], path: Path, title: str = "") -> None:
-    """Draw lambda and rho of the rows of ``metrics.csv`` into a PNG, a colour per class and a line style per region."""
+    """Draw lambda and rho of the rows of ``metrics.csv`` into a PNG, a colour per class and a line style per region.
+
+    Classes that share their multipliers are drawn as one line, and a rho that stays as it was is left out.
+    """
     plt = pyplot()
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    epochs = [row["epoch"] for row in history]
-    for axis, kind, label in zip(axes, ("lambda", "rho"), ("multiplier λ", r"penalty weight $\rho$"), strict=True):
-        columns = [name for name in history[0] if name.startswith(f"{kind}_")]
-        regions = list(dict.fromkeys(name.split("_")[1] for name in columns))
-        classes = list(dict.fromkeys(name.split("_", 2)[2] for name in columns))
-        for name in columns:
-            _, region, class_ = name.split("_", 2)
+    own = {kind: [name for name in history[0] if name.startswith(f"{kind}_")] for kind in LABELS}
+    still = all(row[name] == history[0][name] for row in history for name in own["rho"])
+    kinds = ["lambda"] if still and len(history) > 1 else list(LABELS)
+    figure, drawn = plt.subplots(1, len(kinds), figsize=(5.5 * len(kinds), 4), layout="constrained", squeeze=False)
+    axes, epochs = drawn[0], [row["epoch"] for row in history]
+    for axis, kind in zip(axes, kinds, strict=True):
+        parts = {name: name.split("_", 2)[1:] for name in own[kind]}
+        regions, classes = (list(dict.fromkeys(names)) for names in zip(*parts.values(), strict=True))
+        first = {region: f"{kind}_{region}_{classes[0]}" for region in regions}
+        shared = all(row[name] == row[first[region]] for row in history for name, (region, _) in parts.items())
+        for name in first.values() if shared else own[kind]:
+            region, class_ = parts[name]
             axis.plot(
                 epochs,
                 [row[name] for row in history],
                 color=PALETTE[classes.index(class_) % len(PALETTE)],
                 linestyle=STYLES[regions.index(region) % len(STYLES)],
                 marker="." if len(epochs) < 3 else None,
-                label=f"{class_}, {region}",
+                label=f"all classes, {region}" if shared else f"{class_}, {region}",
             )
-        axis.set(xlabel="epoch", ylabel=label)
+        axis.set(xlabel="epoch", ylabel=LABELS[kind])
         axis.grid(alpha=0.3)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")
     figure.suptitle(title)

@@ -12,6 +12,7 @@ from crac.data import Split, Store
 from crac.data.notes import training_notes
 from crac.errors import InputError, out_of_memory, require
 from crac.files import remove_folder
+from crac.losses.signed import SignedMultipliers
 from crac.progress import note
 from crac.training.config import TrainConfig
 from crac.training.engine import numerics, start_fabric
@@ -133,7 +134,8 @@ def _go_on(
         if state.epoch >= config.epochs and fabric.is_global_zero:
             more = f"{resume_command(run.path)} --epochs {2 * config.epochs}"
             note(f"{run.path} is finished: all {config.epochs} epochs are done; to go further: {more}")
-        caption = RISING if task.loss.multipliers is not None else ""
+        multipliers = task.loss.multipliers
+        caption = "" if multipliers is None or isinstance(multipliers, SignedMultipliers) else RISING
         if caption and fabric.is_global_zero:
             note(caption)
         with Log(run.path, config, state.history, len(task.batches), caption, active=fabric.is_global_zero) as log:
