@@ -155,20 +155,36 @@ def contact_sheet_of_phantoms() -> None:
 
 
 def page_of_an_audit() -> None:
-    """Show parts of the page of docs/start.md as a browser does; it needs Chromium and playwright."""
-    from playwright.sync_api import sync_playwright
-
-    root, chromium = Path(__file__).parents[1], shutil.which("chromium") or shutil.which("google-chrome")
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
+    """Show parts of the page of docs/start.md."""
+    root = Path(__file__).parents[1]
+    with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, root / "examples" / "audit_data.py", "example"], cwd=folder, check=True)
         given = [f"--{name}={folder}/example/{name}" for name in ("probabilities", "labels")]
         names = ["--class-names", "background", "liver", "tumour"]
         main(["evaluate", *given, "--out", f"{folder}/audit", *names, "--jobs", "1", "--anonymous"])
+        places = {"audit_page": "header", "audit_regions": "#reliability .figures.two", "audit_gap": "#gaps table"}
+        parts_of(Path(folder) / "audit" / "report.html", places)
+
+
+def page_of_the_demo() -> None:
+    """Show a held-out heart of the demo."""
+    with tempfile.TemporaryDirectory() as folder:
+        main(["demo", "--out", f"{folder}/demo"])
+        parts_of(Path(folder) / "demo" / "index.html", {"demo_slices": "#case-1 .views"})
+
+
+def parts_of(path: Path, places: dict[str, str]) -> None:
+    """Draw parts of a page, by name and selector, as a browser does; it needs Chromium and playwright."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 900, "height": 900}, device_scale_factor=1.25)
-        page.goto((Path(folder) / "audit" / "report.html").as_uri())
-        for name, place in (("page", "header"), ("regions", "#reliability .figures.two"), ("gap", "#gaps table")):
-            page.locator(place).screenshot(path=HERE / f"audit_{name}.png")
+        page.goto(path.as_uri())
+        page.wait_for_function("[...document.querySelectorAll('.case')].every((one) => one.dataset.ready)")
+        for name, place in places.items():
+            page.locator(place).screenshot(path=HERE / f"{name}.png")
         browser.close()
 
 
@@ -259,5 +275,6 @@ if __name__ == "__main__":
     temperature()
     contact_sheet_of_phantoms()
     page_of_an_audit()
+    page_of_the_demo()
     core_contour_and_margin()
     volumes_with_intervals()

@@ -21,7 +21,7 @@ from crac.report.words import gained
 
 MASK = "label_foreground"
 COLUMNS = (
-    "dsc", "hd95", f"ece[{MASK}]", f"tace[{MASK}]", "ece[all]", f"gap.inner[{MASK}]", f"gap.outer[{MASK}]",
+    "dsc", "hd95", "nll[band]", f"ece[{MASK}]", f"tace[{MASK}]", "ece[all]", f"gap.inner[{MASK}]", f"gap.outer[{MASK}]",
 )  # fmt: skip
 """What the demo returns of each network, means over volumes."""
 
@@ -76,7 +76,7 @@ def write_demo_page(
         about: What is known about each of them.
         seconds: How long it all took.
     """
-    results = {name: Result.of(evaluations[name], label, **about[name]) for name, label in LABELS.items()}
+    results = {name: _result(evaluations[name], label, about[name]) for name, label in LABELS.items()}
     shown, kept = list(results.values()), _kept(results["crac-calibrated"])
     lead = verdict([results["ce"]], "The network trained with cross-entropy and Dice")[:1]
     write_page(
@@ -108,11 +108,18 @@ def write_demo_page(
     return [*lead, *verdict(shown), kept]
 
 
+def _result(evaluation: Evaluation, label: str, about: dict[str, Any]) -> Result:
+    """A network as the page calls it, which says where calibration has left it as it is."""
+    calibration = about.get("calibration")
+    left = calibration is not None and calibration["method"] != calibration["judged"]
+    return Result.of(evaluation, f"{label} (no change)" if left else label, **about)
+
+
 def _parts() -> Markup:
     rows = [tag("tr", tag("th", name, scope="row"), tag("td", words, class_="verdict")) for name, words in PARTS]
     measured = "What the last three bring here is measured above; the others are the same in all networks of this page."
     table = tag("table", tag("tbody", *rows))
-    return tag("div", tag("p", measured), tag("div", table, class_="scroll"))
+    return tag("p", measured) + tag("div", table, class_="scroll")
 
 
 def _figure(path: Path, words: str) -> Markup:
@@ -138,7 +145,7 @@ def _calibrated(before: Result, after: Result) -> str:
     interval = Interval(*(math.nan if end is None else end for end in gain["difference"]))
     decided = Gain(measure, gain["before"], gain["after"], interval)
     taken = about["method"] == about["judged"]
-    sentences = [f"{before.label}: {gained(about['judged'], decided, kept=taken)}"]
+    sentences = [f"For {before.label}, {gained(about['judged'], decided, kept=taken)}"]
     return " ".join(sentences + verdict([before, after])[:1] * taken)
 
 
