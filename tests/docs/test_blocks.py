@@ -1,6 +1,7 @@
 """Every code block of every page is run, or says why not; every command on any page takes the options it is given."""
 
 import argparse
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,15 @@ GIVEN: dict[str, dict[str, Any]] = {
 }
 """What pages that show single lines take for granted."""
 DATA = ("", "json", "text", "yaml")
+THREADS = {
+    "nnU-Net": {2763, 2102, 1337, 2389, 2902, 2781, 1741, 2856},
+    "MONAI": {8505, 8935},
+    "torchmetrics": {3510},
+    "temperature_scaling": {23},
+    "TotalSegmentator": {489, 379},
+    "MedPy": {138},
+}
+"""Questions that people ask elsewhere, by the number of the thread."""
 
 
 def waiting(page: str) -> list[Block]:
@@ -98,6 +108,21 @@ def test_every_command_takes_its_options() -> None:
                 parses(words[1:], f"{block.page}:{block.line}")
                 checked.add(words[1])
     assert checked == set(COMMANDS)
+
+
+def test_every_question_has_an_answer_that_is_run() -> None:
+    page, found = (ROOT / "docs/answers.md").read_text(encoding="utf-8"), []
+    headings = [
+        (page[: one.start()].count("\n"), one[1]) for one in re.finditer(r"^##+ .*\((.+)\)$", page, re.MULTILINE)
+    ]
+    for (line, thread), (end, _) in itertools.pairwise([*headings, (page.count("\n"), "")]):
+        found += [thread]
+        run = [block for block in blocks("docs/answers.md") if line < block.line < end and block.reason is None]
+        assert any(block.language in (*PYTHON, *SHELL) for block in run), thread
+    asked = {tool: set() for tool in THREADS}
+    for thread in found:
+        asked[thread.rpartition(" ")[0]].add(int(thread.rpartition(" ")[2]))
+    assert asked == THREADS
 
 
 def parses(words: list[str], place: str) -> None:

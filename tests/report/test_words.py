@@ -37,7 +37,8 @@ def test_overconfident_needs_an_interval_that_leaves_out_0(gap, words):
     first, second = verdict([result(6, gap)], "all", [])
     assert words in first
     assert "(95 % interval" in first
-    assert second.startswith("Inside structures neither is shown (0.0 percentage points), on boundaries neither")
+    neither = "no over- or underconfidence is shown (0.0 percentage points)"
+    assert second.startswith(f"Inside structures {neither}, on boundaries {neither}; ")
     assert second.endswith("overlap with the labels by a Dice of 0.900.")
 
 

@@ -30,6 +30,7 @@ PLACES = {
 MEASURES = {"nll": "NLL", "brier": "Brier score", "ece": "ECE", "cece": "class-wise ECE", "tace": "TACE", "gap": "gap"}
 
 REGIONS = {"inner": "inside structures", "outer": "on boundaries"}
+SIDES = {1: "it is overconfident", -1: "it is underconfident", 0: "no over- or underconfidence is shown"}
 
 LIMITS = (
     "It was measured on these patients only. Another scanner, hospital or population can give other numbers: measure "
@@ -81,8 +82,7 @@ def _alone(result: Result, mask: str, who: str) -> list[str]:
     for region, where in REGIONS.items():
         own = Interval(*result.over_patients(f"gap.{region}[{mask}]"))
         if own.low == own.low:
-            shown = {1: "it is overconfident", -1: "it is underconfident", 0: "neither is shown"}[side_of_zero(own)]
-            found.append(f"{where} {shown} ({points(own.estimate)})")
+            found.append(f"{where} {SIDES[side_of_zero(own)]} ({points(own.estimate)})")
     second = "; ".join([", ".join(found), overlap] if found else [overlap])
     return [first, f"{second[0].upper()}{second[1:]}."]
 
