@@ -2,10 +2,8 @@
 
 import csv
 import io
-import platform
 import re
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +69,6 @@ def write_report(
     if evaluation.realised is not None:
         tables[PROMISED] = evaluation.realised.rows
     about |= {"source": source} if source else {}
-    about["versions"] = {"python": platform.python_version(), "torch": version("torch"), "numpy": version("numpy")}
     result = Result.of(evaluation, folder.resolve().name, **about)
     views = [] if anonymous else evaluation.views
     files = [*tables, SUMMARY, *([CASES] if views else []), *([PAGE] if result.masks else [])]

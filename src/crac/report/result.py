@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import math
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +49,8 @@ class Result:
     @classmethod
     def of(cls, evaluation: Evaluation, label: str, **about: Any) -> Result:
         """The result of an evaluation in memory; ``about`` becomes part of its summary."""
-        summary = {"crac": __version__} | about | evaluation.summary()
+        versions = {"python": platform.python_version(), "torch": version("torch"), "numpy": version("numpy")}
+        summary = {"crac": __version__} | about | {"versions": versions} | evaluation.summary()
         promised = [] if evaluation.realised is None else evaluation.realised.rows
         return cls(label, finite(summary), [dict(row) for row in evaluation.rows], evaluation.views, promised)
 
