@@ -36,7 +36,8 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         InputError: The file cannot be written; what was at ``path`` before is still there.
     """
-    final = path.resolve() if path.is_symlink() else path
+    with writing(path):
+        final = path.resolve() if path.is_symlink() else path
     # The ending stays: some writers choose the format by it. What is before goes, lest a long name get too long.
     partial = final.with_name(f"{PARTIAL}{_here()}-{os.getpid()}-{secrets.token_hex(4)}-{final.name[-40:]}")
     try:

@@ -160,6 +160,16 @@ def test_a_damaged_record_of_a_prediction_is_said(damaged: str, tmp_path: Path) 
         predict_images(threshold_model(RECIPES["stored"]), find_images([tmp_path / "a.nii.gz"], 1), tmp_path / "out")
 
 
+def test_a_name_that_is_too_long_for_its_maps_is_said(tmp_path: Path) -> None:
+    for name in ("y" * 248, "z"):
+        write_blobs(tmp_path / f"{name}.nii.gz", (8, 8, 4))
+    images = find_images([tmp_path], 1)
+    with pytest.raises(InputError, match="1 of 2 images were segmented") as error:
+        predict_images(threshold_model(RECIPES["stored"]), images, tmp_path / "out")
+    assert "File name too long" in str(error.value)
+    assert (tmp_path / "out" / "z_label.nii.gz").exists()
+
+
 def test_a_single_slice_stays_a_single_slice(tmp_path: Path) -> None:
     nib.save(
         nib.Nifti1Image(np.random.default_rng(0).random((16, 20)).astype(np.float32), np.eye(4)), tmp_path / "s.nii"

@@ -192,7 +192,7 @@ def _finished(image: Image, files: Sequence[Path], since: int) -> bool:
     try:
         newest = max([since, *(path.stat().st_mtime_ns for path in image.files)])
         return all(path.stat().st_mtime_ns >= newest for path in files)
-    except FileNotFoundError:
+    except OSError:  # a file is missing, or its name is too long to be one
         return False
 
 
