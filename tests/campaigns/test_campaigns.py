@@ -15,6 +15,7 @@ from crac.calibration import load_calibrator
 from crac.data import Store
 from crac.errors import InputError
 from crac.evaluation.nnunet import read_archive, read_probabilities
+from crac.guarantees import load_guarantees
 from crac.models.checkpoint import Checkpoint
 from crac.report.folder import check_folder
 from crac.training import TrainConfig
@@ -99,6 +100,11 @@ KEPT = {
         json.dumps({"format": 1, "calibrator": "vector", "num_classes": 2**31 - 1, "options": {}}).encode(),
         load_calibrator,
     ),
+    "guarantees of two thousand million classes": (
+        "guarantees.json",
+        json.dumps({"format": 1, "num_classes": 2**31 - 1, "alpha": 0.1, "class_names": [], "options": {}}).encode(),
+        load_guarantees,
+    ),
     "a summary whose files are no names": ("summary.json", b'{"crac": 1, "files": [{}, []]}', None),
 }
 
@@ -126,11 +132,12 @@ def test_a_header_that_is_no_python(tmp_path: Path) -> None:
             store.image("patient001_frame01")
 
 
-def test_a_description_of_brackets(tmp_path: Path) -> None:
+@pytest.mark.parametrize("description", ["[" * 5000, '{"format": Infinity}'], ids=["brackets", "endless"])
+def test_a_description_that_is_none(description: str, tmp_path: Path) -> None:
     _, content, _, _ = by_name("last.safetensors")
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
-    header["__metadata__"] = {"crac": "[" * 5000}
+    header["__metadata__"] = {"crac": description}
     text = json.dumps(header).encode()
     (tmp_path / "last.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + content[8 + size :])
     with pytest.raises(InputError, match="its description is missing or damaged"):

@@ -108,6 +108,8 @@ def load_guarantees(path: str | Path) -> Guarantees:
     """Read what :meth:`Guarantees.save` wrote; no code in the file is run."""
     with versioned(Path(path), FORMAT, "holds no guarantees") as content:
         names, options = content["class_names"], content["options"]
+        if len(names) != content["num_classes"]:  # before memory is asked for that many
+            raise InputError(f"class_names must be {content['num_classes']} names, background first; got {names!r}")
         found = Guarantees(content["num_classes"], content["alpha"], class_names=names, **options)
         for name, part in found.parts.items():
             part.load_state(content[name])

@@ -111,7 +111,7 @@ def _info(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     try:
         info = json.loads(metadata[KEY])
         version = int(info["format"])
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"{path} is not a checkpoint of crac: its description is missing or damaged") from error
     if version > FORMAT:
         raise InputError(f"{path} has checkpoint format {version}, this crac reads up to {FORMAT}: upgrade crac")
