@@ -53,6 +53,10 @@ def test_the_page_holds_what_was_measured_and_needs_nothing_else(
     settings_of = [TrainConfig.load(tmp_path / "demo" / name / "config.yaml") for name in ("ce", "crac")]
     assert {config.recipe for config in settings_of} == {"practical"}
     assert {config.method for config in settings_of} == {"ce", "crac"}
+    assert (
+        page.count("class_region was tried and not taken, the calibrator is identity") == 2
+    )  # two patients show nothing
+    assert page.count("CRaC, calibrated (no change)") > 3
     split = json.loads((tmp_path / "demo" / "split.json").read_text())
     patients = [{name.split("_")[0] for name in split[part]} for part in ("train", "validation", "test")]
     assert [len(part) for part in patients] == [2, 2, 2]

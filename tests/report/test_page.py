@@ -7,8 +7,9 @@ from html.parser import HTMLParser
 import pytest
 from tests.report.evaluations import CLASSES, NAUGHTY, evaluation
 
-from crac.report.page import Block, Step, render
-from crac.report.result import Result
+from crac.report.measure import Measure
+from crac.report.page import Block, Step, render, verdict
+from crac.report.result import Result, difference
 
 
 class Reader(HTMLParser):
@@ -129,6 +130,19 @@ def test_several_results_are_compared_with_the_first(folders):
     assert "8 patients in common." in page.text
     assert page.cells["wide", None, "dsc"] == "0.000 [0.000, 0.000]"  # sharpness does not change what is predicted
     assert {attrs.get("class") for tag, attrs in page.tags if tag == "span"} & {"better", "worse"}
+
+
+def test_the_verdict_on_three_results_compares_each_with_the_first(folders):
+    results = [Result.read(folders(8, value), name) for value, name in ((6.0, "sharp"), (2.0, "soft"), (6.0, "again"))]
+    ece, dice = verdict(results)
+    means = [f"{result.over_patients('ece[band]')[0]:.3f} for “{result.label}”" for result in results]
+    said = difference(results[1], results[0], Measure("ece[band]", "ECE")).words
+    assert said in ("better", "worse")
+    assert ece == (
+        f"The calibration error (ECE) is {means[0]}; against it {means[1]} ({said}) and {means[2]} "
+        "(no significant difference)."
+    )
+    assert dice.count("no significant difference") == 2
 
 
 def test_without_names_nothing_tells_who_it_is(folders):

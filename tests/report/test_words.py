@@ -3,7 +3,7 @@
 import pytest
 
 from crac.report.result import Result
-from crac.report.words import column, points, verdict
+from crac.report.words import calibrated, column, points, verdict
 
 
 def result(patients, gap, inner=(0.0, -0.1, 0.1), outer=(0.0, -0.1, 0.1)):
@@ -61,6 +61,13 @@ def test_of_few_patients_nothing_is_claimed(patients):
     assert "claims nothing beyond them" in text
     assert "confident" not in text.replace("confidence", "")
     assert "interval (" not in text
+
+
+def test_a_calibrator_that_was_not_taken_is_not_called_the_models_own():
+    assert calibrated("x", "class", "class").startswith("x: the calibrator is class. The table is its worth on")
+    assert calibrated("x", "identity", "class").startswith(
+        "x: class was tried and not taken, the calibrator is identity"
+    )
 
 
 def test_points_have_a_sign_unless_they_are_0():
