@@ -161,6 +161,21 @@ def test_slices_are_planned_only_where_memory_is_short(store: Store) -> None:
     assert planned(paper, store) == (paper, "")
 
 
+@pytest.mark.parametrize(("has_bf16", "expected"), [(True, "bf16"), (False, "fp32")])
+def test_a_gpu_that_has_bf16_trains_in_it_unless_told_otherwise(
+    store: Store, monkeypatch: pytest.MonkeyPatch, has_bf16: bool, expected: str
+) -> None:
+    config = TrainConfig.make({"data": store.path})
+    assert planned(config.model_copy(update={"accelerator": "cpu"}), store)[0].precision == "fp32"
+    monkeypatch.setattr(planning, "check_devices", lambda _: "cuda")
+    monkeypatch.setattr(planning, "free_memory", lambda _: 80 * planning.GIB)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bf16)
+    assert planned(config, store)[0].precision == expected
+    assert planned(config.model_copy(update={"precision": "tf32"}), store)[0].precision == "tf32"
+    paper = TrainConfig.make({"data": store.path, "recipe": "paper"})
+    assert planned(paper, store)[0].precision == "fp32"
+
+
 def test_a_practical_3d_run_is_planned_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ Rate = Annotated[float, Field(gt=0)]
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
-PLANNED = ("patch_size", "patches", "strides", "batch_size")
+PLANNED = ("precision", "patch_size", "patches", "strides", "batch_size")
 """Settings that :mod:`crac.training.plan` chooses where they are None."""
 
 POWER = 0.9
@@ -36,6 +36,8 @@ PAPER: dict[str, Any] = {
     "clip_norm": 0.0,
     "foreground": 0.0,
     "batch_size": 16,
+    "precision": "fp32",
+    "channels_last": False,
 }
 """Where the paper's recipe differs from the practical one, whose values are the defaults of the fields."""
 
@@ -97,10 +99,12 @@ class TrainConfig(Strict):
         "light", description="how much training images are turned, scaled and changed in intensity"
     )
     mirror: bool = Field(False, description="mirror training images as well; not where left and right are classes")
-    precision: Literal["fp32", "tf32", "bf16", "fp16"] = Field(
-        "fp32", description="tf32 uses fast matrix units, bf16 and fp16 are mixed precision, fp16 with loss scaling"
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] | None = Field(
+        None,
+        description="tf32 uses fast matrix units, bf16 and fp16 are mixed precision, fp16 with loss scaling; by "
+        "default bf16 on a GPU that has it, else fp32 (paper: fp32)",
     )
-    channels_last: bool = Field(False, description="channels innermost in memory, which GPUs prefer; not on the CPU")
+    channels_last: bool = Field(True, description="channels innermost in memory, which GPUs prefer; not on the CPU")
     compile: bool = Field(False, description="let torch.compile optimise the network")
     cuda_graph: bool = Field(False, description="record the step once and replay it without the CPU; one GPU, not fp16")
     cache: Literal["mmap", "memory", "device"] = Field(

@@ -55,7 +55,7 @@ def start_fabric(config: TrainConfig) -> Fabric:
             devices=config.devices,
             num_nodes=config.nodes,
             strategy="ddp" if processes > 1 else "auto",
-            precision=PRECISION[config.precision],
+            precision=PRECISION[config.precision or "fp32"],
         )
         fabric.launch()
     if processes > 1 and accelerator == "cpu":

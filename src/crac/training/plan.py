@@ -138,11 +138,14 @@ def choose(
 
 
 def planned(config: TrainConfig, store: Store) -> tuple[TrainConfig, str]:
-    """Return the settings with patch, batch and strides filled in where they were left open, and why they are these.
+    """Return the settings with precision, patch, batch and strides filled in where they were left open, and the reason.
 
-    The paper's recipe leaves nothing open. In 2-D only the batch is: 16 whole slices, or as many as fit.
+    The paper's recipe leaves nothing open. In 2-D only precision and batch are: 16 whole slices, or as many as fit.
     """
     accelerator, devices = check_devices(config), config.devices * config.nodes
+    if config.precision is None:
+        bf16 = accelerator == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        config = config.model_copy(update={"precision": "bf16" if bf16 else "fp32"})
     dims = config.dims or store.manifest.dims
     left_open = [name for name in (PLANNED if dims == 3 else ("batch_size",)) if getattr(config, name) is None]
     if config.recipe == "paper" or not left_open:
