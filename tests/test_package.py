@@ -1,5 +1,6 @@
 """The package as a whole: what importing it costs, what it says when something is missing."""
 
+import os
 import re
 import subprocess
 import sys
@@ -30,6 +31,20 @@ def test_missing_extra_is_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "nibabel", None)
     with pytest.raises(errors.MissingExtraError, match=r"nibabel is not installed; run: pip install 'crac\[audit\]'"):
         errors.require("nibabel")
+
+
+@pytest.mark.parametrize(
+    ("command", "package"),
+    [("predict", "safetensors"), ("train", "yaml"), ("calibrate", "safetensors"), ("prepare", "pydantic")],
+)
+def test_commands_name_the_extra_they_lack(command, package, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(f"import sys; sys.modules[{package!r}] = None")
+    given = {"train": ["--data", "x", "--out", "y"], "prepare": ["acdc", "x", "y"], "predict": ["x", "y", "--out", "z"]}
+    arguments = [sys.executable, "-m", "crac", command, *given.get(command, ["x"])]
+    path = os.pathsep.join([str(tmp_path), str(ROOT / "src")])
+    done = subprocess.run(arguments, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}, check=False)
+    assert done.returncode == 2
+    assert re.fullmatch(rf"crac {command}: {package} is not installed; run: pip install 'crac\[\w+\]'\n", done.stderr)
 
 
 def test_extras_are_those_of_the_package():

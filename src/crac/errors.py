@@ -52,6 +52,13 @@ class ProblemsError(InputError):
 class MissingExtraError(InputError, ImportError):
     """An optional package is needed and not installed."""
 
+    def __init__(self, package: str) -> None:
+        self.package = package
+        super().__init__(f"{package} is not installed; run: pip install 'crac[{EXTRA_OF.get(package, 'all')}]'")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.package,)
+
 
 def one_of(argument: str, value: object, accepted: Iterable[object]) -> InputError:
     """Return the error for a value outside a fixed set of choices."""
@@ -124,5 +131,4 @@ def require(module: str) -> ModuleType:
         package = module.partition(".")[0]
         if error.name is None or error.name.partition(".")[0] != package:
             raise  # the package is there, one of its own imports is broken
-        extra = EXTRA_OF.get(package, "all")
-        raise MissingExtraError(f"{package} is not installed; run: pip install 'crac[{extra}]'") from None
+        raise MissingExtraError(package) from None

@@ -6,8 +6,9 @@ only called when the command is.
 """
 
 import argparse
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from crac._version import __version__
 from crac.cli import (
@@ -24,7 +25,7 @@ from crac.cli import (
     report,
     train,
 )
-from crac.errors import InputError
+from crac.errors import EXTRA_OF, InputError, MissingExtraError
 
 MODULES = (prepare, train, calibrate, apply, guarantee, evaluate, report, predict, benchmark, demo, nnunet, doctor)
 COMMANDS = {command.NAME: command for command in MODULES}
@@ -52,13 +53,26 @@ def build_parser(called: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+@contextlib.contextmanager
+def _extras_named() -> Iterator[None]:
+    """Say of a package that an extra brings how to install it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRA_OF:
+            raise
+        raise MissingExtraError(package) from error
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; bad input is one sentence on stderr and exit code 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
     called = next((text for text in arguments if not text.startswith("-")), None)
     try:
-        args = build_parser(called).parse_args(arguments)
-        return int(COMMANDS[args.command].run(args))
+        with _extras_named():
+            args = build_parser(called).parse_args(arguments)
+            return int(COMMANDS[args.command].run(args))
     except InputError as error:
         print(f"crac {called}: {error}", file=sys.stderr)
         return 2
