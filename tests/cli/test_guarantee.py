@@ -137,3 +137,21 @@ def test_bad_arguments_are_one_sentence(
 def test_one_source_is_asked_for(capsys: Any) -> None:
     assert main(["guarantee"]) == 2
     assert "give either RUN, or both --probabilities and --labels" in capsys.readouterr().err
+
+
+def test_archives_whose_properties_are_lost_need_a_word(tmp_path: Path, capsys: Any) -> None:
+    affine = np.diag([-2.0, -1.0, 1.5, 1.0])
+    for kind in ("probabilities", "labels"):
+        (tmp_path / kind).mkdir()
+    cases = [patient(seed) for seed in range(9)]
+    for number, case in enumerate(cases):
+        turned = np.ascontiguousarray(case.probabilities.transpose(0, 3, 2, 1))
+        np.savez(tmp_path / "probabilities" / f"case_{number}.npz", probabilities=turned)
+        nib.Nifti1Image(case.labels, affine).to_filename(tmp_path / "labels" / f"case_{number}.nii.gz")
+    given = ["--probabilities", str(tmp_path / "probabilities"), "--labels", str(tmp_path / "labels"), "--jobs", "1"]
+    given += ["--out", str(tmp_path / "guarantees.json")]
+    assert main(["guarantee", *given]) == 2
+    assert "orientation cannot be known" in capsys.readouterr().err
+    assert main(["guarantee", *given, "--orientation", "stored"]) == 0
+    found = crac.load_guarantees(tmp_path / "guarantees.json")
+    np.testing.assert_array_equal(found.possible.thresholds, crac.RiskControl(3, 0.1).fit(cases).thresholds)

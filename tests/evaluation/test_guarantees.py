@@ -130,6 +130,6 @@ def test_a_run_is_a_folder_and_keeps_its_own(run: Path, capsys: Any) -> None:
     assert main(["guarantee", str(run / "best.safetensors")]) == 2
     assert "RUN must be the folder of a run" in capsys.readouterr().err
     assert main(["guarantee", str(run), "--out", "g.json"]) == 2
-    assert "--out, --patient, --class-names and --ignore-index go with --probabilities" in capsys.readouterr().err
+    assert "--out, --patient, --class-names, --orientation and --ignore-index go with --probabilities" in capsys.readouterr().err
     assert main(["evaluate", str(run), "--out", "audit", "--guarantees", "g.json"]) == 2
     assert "--guarantees and --patient go with --probabilities" in capsys.readouterr().err

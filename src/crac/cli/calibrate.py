@@ -38,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sources(parser)
     add_fitting_options(parser)
     add("--regions", choices=("volume", "slice"), help="with --probabilities: boundaries in 3-D or in slices")
-    add("--orientation", choices=("stored", "ras"), help="with --probabilities: of nnU-Net's .npz without their .pkl")
     names = "with --probabilities: background first, for the page (default: 0 1 ...)"
     add("--class-names", nargs="+", default=[], metavar="NAME", help=names)
     add("--mirror", action="store_true", help="for prediction with --mirror")

@@ -73,8 +73,10 @@ def _of_run(args: argparse.Namespace) -> tuple[Guarantees, Path]:
     from crac.models.model import Model
     from crac.progress import track
 
-    if args.out or args.patient or args.class_names or args.ignore_index is not None:
-        raise InputError("--out, --patient, --class-names and --ignore-index go with --probabilities; RUN has its own")
+    if args.out or args.patient or args.class_names or args.orientation or args.ignore_index is not None:
+        raise InputError(
+            "--out, --patient, --class-names, --orientation and --ignore-index go with --probabilities; RUN has its own"
+        )
     given = args.model, args.device, args.checkpoint, args.batch_size, args.mirror, not args.no_calibration
     options = {"unit": args.unit, "acceptable": args.acceptable, "track": track}
     if Folds.at(args.model):
@@ -103,7 +105,7 @@ def _of_files(args: argparse.Namespace) -> tuple[Guarantees, Path]:
         )
     found = guarantee_files(
         args.probabilities, args.labels, args.alpha, args.patient, class_names=args.class_names,
-        ignore_index=args.ignore_index, unit=args.unit, acceptable=args.acceptable, track=track,
+        orientation=args.orientation, ignore_index=args.ignore_index, unit=args.unit, acceptable=args.acceptable, track=track,
         jobs=(os.cpu_count() or 1) if args.jobs is None else args.jobs,
     )  # fmt: skip
     found.save(args.out)

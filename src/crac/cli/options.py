@@ -17,6 +17,7 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         help="with --probabilities: part of a file's name that says whose it is, as in 'patient[0-9]+' "
         "(default: each volume is of another patient)",
     )
+    add("--orientation", choices=("stored", "ras"), help="with --probabilities: of nnU-Net's .npz without their .pkl")
     add_ignore_index(parser)
     add("--data", type=Path, metavar="STORE", help="RUN's data, if it has moved")
 

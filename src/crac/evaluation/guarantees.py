@@ -9,6 +9,7 @@ from crac.errors import one_of
 from crac.evaluation.audit import file_cases
 from crac.evaluation.case import CaseSource
 from crac.evaluation.folds import FoldCases
+from crac.evaluation.nnunet import Orientation
 from crac.evaluation.run import RunCases
 from crac.guarantees import Case, Guarantees
 from crac.guarantees.units import check_alpha
@@ -89,6 +90,7 @@ def guarantee_files(
     alpha: float = 0.1,
     patient: str | None = None,
     *,
+    orientation: Orientation | None = None,
     ignore_index: int | None = None,
     jobs: int = 1,
     track: Track = silent,
@@ -102,13 +104,16 @@ def guarantee_files(
         alpha: The risk that is accepted.
         patient: Regular expression for the part of a file's name that says whose it is; by default each volume is of
             another patient.
+        orientation: Of nnU-Net's ``.npz`` whose ``.pkl`` are missing, see :func:`crac.evaluation.audit`.
         ignore_index: Label of voxels that nobody has labelled, if there is one.
         jobs: Processes that check the files.
         track: Shows progress.
         **options: Of :class:`crac.Guarantees`.
     """
     check_alpha(alpha)
-    cases, num_classes = file_cases(probabilities, labels, patient, ignore_index=ignore_index, jobs=jobs, track=track)
+    cases, num_classes = file_cases(
+        probabilities, labels, patient, orientation=orientation, ignore_index=ignore_index, jobs=jobs, track=track
+    )
     return Guarantees(num_classes, alpha, **options).fit(_loaded(cases, track))
 
 

@@ -60,7 +60,9 @@ def _of_class(found: Guarantees, number: int) -> Iterator[str]:
             (float(found.margin.inwards[number]), "shrunk", "lies within it"),
         ):
             by = f"the contour {moved} by {distance:.3g} mm" if math.isfinite(distance) else f"no {moved} contour"
-            yield f"{by} {end} in {level} of patients {patients('margin')}"
+            # Inwards all patients count, also those without the class.
+            count = patients("margin") if moved == "grown" else f"({len(found.patients)} patients)"
+            yield f"{by} {end} in {level} of patients {count}"
     if reason := found.volume.reasons.get(number):
         yield f"its volume has no bounded interval: {reason}"
     else:
