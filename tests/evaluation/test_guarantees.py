@@ -1,5 +1,6 @@
 """Guarantees of a run: tied to its weights and calibration, measured on its test patients, on phantoms."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
+import crac
 from crac.calibration import build_calibrator
 from crac.cli import main
 from crac.data import Split, phantom, prepare
@@ -121,6 +123,41 @@ def test_guarantees_of_other_probabilities_are_refused(run: Path, tmp_path: Path
         run_guarantees(run, Model.load(run, "cpu", checkpoint="last"))
 
 
+def test_patients_who_fitted_the_calibrator_are_calibrated_by_one_fitted_on_others(run: Path, capsys: Any) -> None:
+    calibrate = ["calibrate", str(run), "--method", "class", "--mask", "all", "--force", "--folds", "2"]
+    assert main([*calibrate, "--device", "cpu"]) == 0
+    assert main(["guarantee", str(run), "--alpha", "0.2", "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert "so each was calibrated by another one here, fitted on the others" in said
+    assert "Patients whom nothing has seen give one: --split test." in said
+    model = Model.load(run, "cpu")
+    found = run_guarantees(run, model)
+    assert found is not None
+    assert found.fitted["crossed"] == 5
+
+    plain = RunCases.of(run, Model.load(run, "cpu", calibrated=False), "validation")
+    loaded = {name: plain.load(name) for name in plain.names}
+    volumes = crac.VolumeInterval(found.num_classes, 0.2)
+    for group in range(5):
+        names = plain.names[group::5]
+        own = build_calibrator("class", found.num_classes, regions="slice")
+        others = [case for name, case in loaded.items() if name not in names]
+        own.fit(lambda: ((c.scores.movedim(1, 0), c.labels) for c in others), mask="all", weight="volume")  # noqa: B023
+        cases = RunCases.of(run, dataclasses.replace(model, calibrator=own), "validation", None, "native")
+        for name in names:
+            volumes.update(cases.load(name).for_guarantees)
+    np.testing.assert_allclose(found.volume.above, volumes.solve().above, rtol=1e-5)
+    np.testing.assert_allclose(found.volume.below, volumes.below, rtol=1e-5)
+    shared = crac.VolumeInterval(found.num_classes, 0.2)
+    calibrated = RunCases.of(run, model, "validation", None, "native")
+    shared.fit(calibrated.load(name).for_guarantees for name in calibrated.names)
+    assert not np.allclose(found.volume.above[1:], shared.above[1:], rtol=1e-5)  # it matters
+
+    assert main(["guarantee", str(run), "--split", "test", "--alpha", "0.2", "--device", "cpu"]) == 0
+    assert "is no proof" not in capsys.readouterr().out
+    assert "crossed" not in run_guarantees(run, model).fitted
+
+
 def test_training_patients_cannot_promise_anything(run: Path) -> None:
     with pytest.raises(InputError, match="split must be one of validation, test; got 'train'"):
         guarantee_run(run, Model.load(run, "cpu"), split="train")
@@ -130,6 +167,9 @@ def test_a_run_is_a_folder_and_keeps_its_own(run: Path, capsys: Any) -> None:
     assert main(["guarantee", str(run / "best.safetensors")]) == 2
     assert "RUN must be the folder of a run" in capsys.readouterr().err
     assert main(["guarantee", str(run), "--out", "g.json"]) == 2
-    assert "--out, --patient, --class-names, --orientation and --ignore-index go with --probabilities" in capsys.readouterr().err
+    assert (
+        "--out, --patient, --class-names, --orientation and --ignore-index go with --probabilities"
+        in capsys.readouterr().err
+    )
     assert main(["evaluate", str(run), "--out", "audit", "--guarantees", "g.json"]) == 2
     assert "--guarantees and --patient go with --probabilities" in capsys.readouterr().err

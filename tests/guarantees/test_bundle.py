@@ -77,7 +77,7 @@ def test_whole_image_and_missed_organs_in_words() -> None:
 
 def test_every_promise_says_how_many_patients_it_rests_on(cases: list[crac.Case]) -> None:
     without = [case._replace(labels=np.where(case.labels == 2, 0, case.labels)) for case in cases[:12]]
-    said = [sentence for sentence in promises(crac.Guarantees(CLASSES, 0.2).fit([*without, *cases[12:]]))][5:10]
+    said = promises(crac.Guarantees(CLASSES, 0.2).fit([*without, *cases[12:]]))[5:10]
     # A patient without the class is missed in nothing, but shows what is wrong.
     assert [sentence.rpartition("(")[2] for sentence in said] == [
         f"{number} patients)" for number in (12, 24, 12, 24, 24)

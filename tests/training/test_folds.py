@@ -107,7 +107,9 @@ def test_guarantees_rest_on_patients_left_out_and_say_what_that_is_for_the_mean(
     with pytest.raises(InputError, match=r"were fitted before calibration\.json was, or with another one"):
         run_guarantees(folds, load(folds, "cpu"))
     assert main(["guarantee", str(folds), "--alpha", "0.2", "--device", "cpu"]) == 0
-    assert run_guarantees(folds, load(folds, "cpu")).volume.above[1] != found.volume.above[1]
+    again = run_guarantees(folds, load(folds, "cpu"))
+    assert (again.fitted["crossed"], sorted(again.patients)) == (5, sorted(found.patients))
+    assert again.volume.above[1] != found.volume.above[1]
     with pytest.raises(InputError, match="were fitted on other weights"):
         run_guarantees(folds, load(folds, "cpu", checkpoint="last", calibrated=False))
     for name in ("calibration.json", "guarantees.json"):

@@ -105,8 +105,8 @@ def _of_files(args: argparse.Namespace) -> tuple[Guarantees, Path]:
         )
     found = guarantee_files(
         args.probabilities, args.labels, args.alpha, args.patient, class_names=args.class_names,
-        orientation=args.orientation, ignore_index=args.ignore_index, unit=args.unit, acceptable=args.acceptable, track=track,
-        jobs=(os.cpu_count() or 1) if args.jobs is None else args.jobs,
+        orientation=args.orientation, ignore_index=args.ignore_index, unit=args.unit, acceptable=args.acceptable,
+        jobs=(os.cpu_count() or 1) if args.jobs is None else args.jobs, track=track,
     )  # fmt: skip
     found.save(args.out)
     return found, args.out

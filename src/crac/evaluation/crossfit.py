@@ -98,24 +98,38 @@ def cross_fit(
         track: Shows progress.
         mask: Voxels that calibrators are fitted on, see :class:`crac.CalibrationMeter`.
     """
+    before, after = Evaluation(protocol), Evaluation(protocol)
+    for calibrator, names in left_out(cases, make, folds, track, mask, protocol.ignore_index):
+        for name in names:
+            case, shapes = cases.load(name), Shapes()
+            before.add(measure(case, protocol, shapes))
+            after.add(measure(calibrated_case(calibrator, case), protocol, shapes))
+    return CrossFit(before, after)
+
+
+def left_out(
+    cases: CaseSource,
+    make: Callable[[], Calibrator],
+    folds: int = 5,
+    track: Track = silent,
+    mask: Mask = "band",
+    ignore_index: int | None = None,
+) -> Iterator[tuple[Calibrator, list[str]]]:
+    """Yield a calibrator for each group of patients, fitted on all the others, and the names of the group's cases.
+
+    Arguments are those of :func:`cross_fit`; voxels labelled ``ignore_index`` do not count.
+    """
     check_number("folds", folds, least=2, whole=True)
     patients = {name: cases.load(name).patient for name in cases.names}
     units = sorted(set(patients.values()))
     if len(units) < 2:
         raise InputError(f"calibration is judged on patients left out, which needs at least 2; got {len(units)}")
-    before, after = Evaluation(protocol), Evaluation(protocol)
     for fold in track(range(min(folds, len(units))), "folds", min(folds, len(units))):
         held = set(units[fold::folds])
         calibrator = make()
         others = [name for name in cases.names if patients[name] not in held]
-        calibrator.fit(
-            fit_batches(cases, others, calibrator), mask=mask, ignore_index=protocol.ignore_index, weight="volume"
-        )
-        for name in (name for name in cases.names if patients[name] in held):
-            case, shapes = cases.load(name), Shapes()
-            before.add(measure(case, protocol, shapes))
-            after.add(measure(calibrated_case(calibrator, case), protocol, shapes))
-    return CrossFit(before, after)
+        calibrator.fit(fit_batches(cases, others, calibrator), mask=mask, ignore_index=ignore_index, weight="volume")
+        yield calibrator, [name for name in cases.names if patients[name] in held]
 
 
 def calibrated_case(calibrator: Calibrator, case: Case) -> Case:

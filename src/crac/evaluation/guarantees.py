@@ -1,27 +1,35 @@
 """Guarantees fitted on held-out cases of a model."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from crac.calibration import Calibrator, build_calibrator
 from crac.errors import one_of
 from crac.evaluation.audit import file_cases
-from crac.evaluation.case import CaseSource
+from crac.evaluation.case import CaseSource, RememberedCases
+from crac.evaluation.crossfit import left_out
 from crac.evaluation.folds import FoldCases
 from crac.evaluation.nnunet import Orientation
 from crac.evaluation.run import RunCases
 from crac.guarantees import Case, Guarantees
 from crac.guarantees.units import check_alpha
-from crac.guarantees.words import OUT_OF_FOLD
+from crac.guarantees.words import CROSSED, OUT_OF_FOLD
 from crac.models.ensemble import Ensemble
 from crac.models.folds import Folds
 from crac.models.guarantees import GUARANTEES, tied_to
 from crac.models.model import Model
-from crac.models.predictor import Predictor
 from crac.progress import Track, silent
 
 PARTS = ("validation", "test")
+FOLDS = 5
+"""Groups of patients; each is calibrated by what was fitted on the others, if they fitted the calibrator."""
+
+Grid = Literal["native", "prepared"]
+Calibrated = Callable[[Calibrator | None, Grid], RunCases | FoldCases]
+"""Makes the cases of a model with a calibrator, on a grid."""
 
 
 def guarantee_run(
@@ -36,6 +44,9 @@ def guarantee_run(
 ) -> Guarantees:
     """Fit guarantees on held-out cases of a run, on the grid of their images, and write them into the run.
 
+    The validation part has fitted the run's calibrator, if there is one; each patient of it is then calibrated by
+    another one, fitted on the other patients.
+
     Args:
         run: Folder of the run.
         model: Loaded from it, with the calibrator that is to be used.
@@ -48,7 +59,10 @@ def guarantee_run(
     if split not in PARTS:
         raise one_of("split", split, PARTS)
     check_alpha(alpha)
-    cases = RunCases.of(run, model, split, data, "native")
+
+    def cases(calibrator: Calibrator | None, grid: Grid) -> RunCases:
+        return RunCases.of(run, replace(model, calibrator=calibrator), split, data, grid)
+
     return _fitted(run, model, cases, split, alpha, track, options)
 
 
@@ -63,7 +77,8 @@ def guarantee_folds(
 ) -> Guarantees:
     """Fit guarantees on every patient of a cross-validation, predicted by the network that did not see them.
 
-    What is new to all networks is predicted by their mean, for which these guarantees are an estimate and no proof.
+    What is new to all networks is predicted by their mean, for which these guarantees are an estimate and no proof. If
+    the patients have fitted a calibrator, each is calibrated by another one, fitted on the other patients.
 
     Args:
         folds: Folder of the cross-validation.
@@ -76,11 +91,12 @@ def guarantee_folds(
     check_alpha(alpha)
     members = dict(zip((run.path for run in Folds(folds).runs()), ensemble.members, strict=True))
 
-    def load(run: Path) -> Model:
-        own = members[run]
-        return own if ensemble.calibrator is None else replace(own, calibrator=ensemble.calibrator)
+    def cases(calibrator: Calibrator | None, grid: Grid) -> FoldCases:
+        def load(run: Path) -> Model:
+            return members[run] if ensemble.calibrator is None else replace(members[run], calibrator=calibrator)
 
-    cases = FoldCases(folds, load, data, "native")
+        return FoldCases(folds, load, data, grid)
+
     return _fitted(folds, ensemble, cases, OUT_OF_FOLD, alpha, track, options)
 
 
@@ -118,13 +134,43 @@ def guarantee_files(
 
 
 def _fitted(
-    folder: Path, model: Predictor, cases: CaseSource, split: str, alpha: float, track: Track, options: dict[str, Any]
+    folder: Path,
+    model: Model | Ensemble,
+    cases: Calibrated,
+    split: str,
+    alpha: float,
+    track: Track,
+    options: dict[str, Any],
 ) -> Guarantees:
     found = Guarantees(len(model.card.class_names), alpha, class_names=model.card.class_names, **options)
-    found.fit(_loaded(cases, track))
-    found.fitted |= {"split": split, "model": tied_to(model)}
+    given, calibrator = cases(model.calibrator, "native"), model.calibrator
+    crossed = calibrator is not None and split != "test" and _can_cross(calibrator, given)
+    if calibrator is not None and crossed:
+        found.fit(_crossed(calibrator, cases, track))
+    else:
+        found.fit(_loaded(given, track))
+    found.fitted |= {"split": split, "model": tied_to(model), **({CROSSED: FOLDS} if crossed else {})}
     found.save(folder / GUARANTEES)
     return found
+
+
+def _can_cross(calibrator: Calibrator, cases: RunCases | FoldCases) -> bool:
+    """Whether it is known how the calibrator was fitted, and there are patients to leave out."""
+    patients = {cases.store.cases[name].patient for name in cases.names}
+    return calibrator.name != "identity" and "mask" in calibrator.fitted and len(patients) > 1
+
+
+def _crossed(calibrator: Calibrator, cases: Calibrated, track: Track) -> Iterator[Case]:
+    """Every case with probabilities that its patient has had no part in calibrating."""
+    plain = cases(None, "prepared")
+    settings = {"radii": calibrator.radii, "regions": calibrator.regions}
+    make = partial(build_calibrator, calibrator.name, calibrator.num_classes, **settings)
+    mask, ignored = calibrator.fitted["mask"], plain.store.ignore_index
+    device = calibrator.weights.device
+    for fitted, names in left_out(RememberedCases(plain), lambda: make().to(device), FOLDS, track, mask, ignored):
+        source = cases(fitted, "native")
+        for name in names:
+            yield source.load(name).for_guarantees
 
 
 def _loaded(cases: CaseSource, track: Track) -> Iterator[Case]:

@@ -20,9 +20,24 @@ ESTIMATE = (
 )
 
 
+CROSSED = "crossed"
+"""In ``Guarantees.fitted``, where the patients also fitted the calibrator: into how many groups they were divided."""
+
+LEFT_OUT = (
+    "The same patients fitted the calibrator, so each was calibrated by another one here, fitted on the others: that "
+    "kept the promises where it was measured, and is no proof."
+)
+
+
 def limits(found: Guarantees) -> str:
     """What the promises do not say."""
-    return f"{LIMITS} {ESTIMATE}" if found.fitted.get("split") == OUT_OF_FOLD else LIMITS
+    sentences = [LIMITS]
+    sentences += [ESTIMATE] * (found.fitted.get("split") == OUT_OF_FOLD)
+    if CROSSED in found.fitted:
+        sentences += [LEFT_OUT]
+        if found.fitted.get("split") != OUT_OF_FOLD:
+            sentences += ["Patients whom nothing has seen give one: --split test."]
+    return " ".join(sentences)
 
 
 def promises(found: Guarantees) -> list[str]:
