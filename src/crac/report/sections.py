@@ -27,11 +27,12 @@ def measures(result: Result, mask: str) -> dict[str, Measure]:
         Measure("hd95", f"HD95 ({unit})", 2, False),
         Measure("surface_dice", f"surface Dice at {distance(settings['tolerance'], unit)}", 3, True),
         Measure(f"ece[{mask}]", "ECE", 3, False),
+        Measure(f"nll[{mask}]", "NLL", 3, False),
         Measure(f"gap[{mask}]", "gap", 3, None, signed=True),
         Measure(f"gap.inner[{mask}]", "gap inside", 3, None, signed=True),
         Measure(f"gap.outer[{mask}]", "gap on boundaries", 3, None, signed=True),
     ]
-    return dict(zip(("dice", "hd95", "surface", "ece", "gap", "inner", "outer"), found, strict=True))
+    return dict(zip(("dice", "hd95", "surface", "ece", "nll", "gap", "inner", "outer"), found, strict=True))
 
 
 def distance(value: float, unit: str) -> str:
