@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def calibration_page(path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def pages(folders, tmp_path_factory) -> dict[str, Path]:
-    """Pages of one result, of two with long names, of two patients, with promises; a benchmark's, a calibration's."""
+    """Pages of one result, two with long names, four, few patients, promises; a benchmark's and a calibration's."""
     folder = tmp_path_factory.mktemp("pages")
     sharp, soft = Result.read(folders(), "x"), Result.read(folders(8, 2.0), "a-name-that-goes-on-" * 4)
     story = [Step("A step", "What was done.", "crac evaluate " + "a-very-long-path/" * 12)]
@@ -47,6 +48,10 @@ def pages(folders, tmp_path_factory) -> dict[str, Path]:
         "two": write_page(folder / "two.html", [sharp, soft], story=story),
         "promises": write_page(
             folder / "promises.html", [sharp, Result.read(with_promises(folders(), folder / "promised"), "y")]
+        ),
+        "four": write_page(
+            folder / "four.html",
+            [replace(one, label=f"{name}, as it is or calibrated") for one in (sharp, soft) for name in ("CE", "CRaC")],
         ),
         "few": write_page(folder / "few.html", [Result.read(folders(2), "x")]),
         "benchmark": render([FIXTURE / "results"], folder / "benchmark")[0],
@@ -85,7 +90,7 @@ def picture(page, case: str = "#case-0") -> str:
 
 
 @pytest.mark.parametrize("width", [1400, 800, 400])
-@pytest.mark.parametrize("name", ["one", "two", "few", "promises", "benchmark", "calibration"])
+@pytest.mark.parametrize("name", ["one", "two", "four", "few", "promises", "benchmark", "calibration"])
 def test_nothing_overflows(opened, name, width):
     page = opened(name, width, "dark" if width == 800 else "light")
     page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
@@ -209,8 +214,9 @@ def test_explanations_open_by_keyboard(opened):
     assert "probability of the predicted class" in page.locator("#reliability details.what").inner_text()
 
 
-def test_it_prints_on_a4(opened):
-    page = opened("one")
+@pytest.mark.parametrize("name", ["one", "four"])
+def test_it_prints_on_a4(opened, name):
+    page = opened(name)
     pdf = page.pdf(format="A4")
     assert pdf.startswith(b"%PDF")
     page.emulate_media(media="print")
