@@ -191,7 +191,8 @@ def story(settings: DemoSettings, results: Mapping[str, Result]) -> list[Step]:
             "Measured",
             "On the held-out patients, whoever wins; this page compares the results.",
             f"crac evaluate RUN-CE {last} --no-calibration --out ce\ncrac evaluate RUN-CE {last} --out ce-calibrated\n"
-            f"crac evaluate RUN {last} --no-calibration --out crac\ncrac evaluate RUN {last} --out crac-calibrated\n"
+            f"crac evaluate RUN {last} --no-calibration --no-guarantees --out crac\n"
+            f"crac evaluate RUN {last} --out crac-calibrated\n"
             "crac report ce ce-calibrated crac crac-calibrated --out page.html",
         ),
     ]
