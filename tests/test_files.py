@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.foreign import write_folders
 
 from conftest_training import small, store  # noqa: F401
 from crac.cli import main
 from crac.data import Store, phantom
 from crac.errors import InputError
-from crac.files import PARTIAL, remove_folder, remove_partials, replacing, write_text
+from crac.files import PARTIAL, check_writable, remove_folder, remove_partials, replacing, write_text
 
 
 def test_a_link_to_another_disk_is_followed(tmp_path: Path) -> None:
@@ -76,6 +77,28 @@ def test_what_a_killed_process_left_is_removed_and_what_is_being_written_stays(t
         elsewhere.touch()  # whether a process of another computer is alive cannot be known
         remove_partials(tmp_path)
         assert set(tmp_path.iterdir()) == {partial, elsewhere}
+
+
+def test_what_cannot_be_written_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "new" / "deep", tmp_path, tmp_path / "file"):
+        check_writable(path)
+    with pytest.raises(InputError, match=r"cannot be written: .*file is not a folder"):
+        check_writable(tmp_path / "file" / "below")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(InputError, match="new cannot be written: no permission to write in"):
+        check_writable(tmp_path / "new")
+    probabilities, labels = write_folders(tmp_path)
+    files = ["--probabilities", str(probabilities), "--labels", str(labels), "--out", str(tmp_path / "out.json")]
+    for command in (["evaluate"], ["calibrate"], ["guarantee", "--alpha", "0.5"]):
+        assert main([*command, *files]) == 2
+        said = capsys.readouterr().err
+        assert "no permission to write" in said
+        assert "measuring" not in said
+        assert "folds" not in said
+        assert "fitting" not in said
 
 
 def test_a_name_may_be_as_long_as_the_disk_allows(tmp_path: Path) -> None:

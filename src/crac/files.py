@@ -27,6 +27,16 @@ def writing(path: Path) -> Iterator[None]:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
+def check_writable(path: Path) -> None:
+    """Say no before long work to a file or folder that could not be written after it."""
+    nearest = next(place for place in (path.absolute(), *path.absolute().parents) if os.path.lexists(place))
+    folder = nearest.parent if nearest == path.absolute() and not nearest.is_dir() else nearest
+    if not folder.is_dir():
+        raise InputError(f"{path} cannot be written: {folder} is not a folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{path} cannot be written: no permission to write in {folder}")
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary sibling to write to, which takes the place of ``path`` once it is safely on the disk.

@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
 def fit(args: argparse.Namespace, given: Calibratable, out: Path, use: str, source: dict[str, str]) -> int:
     """Fit a calibrator or compare all of them, write it and its page, and say what came of it and how to ``use`` it."""
     from crac.evaluation.calibrate import calibrate, compare_calibrators
-    from crac.files import finite
+    from crac.files import check_writable, finite
     from crac.progress import track
     from crac.report.calibration import write_calibration_page
 
@@ -119,6 +119,7 @@ def fit(args: argparse.Namespace, given: Calibratable, out: Path, use: str, sour
     if args.compare:
         gains = compare_calibrators(given, mask=args.mask, folds=args.folds, track=track)
     else:
+        check_writable(out)
         found = calibrate(given, args.method, mask=args.mask, folds=args.folds, force=args.force, track=track)
         gains, calibrator = {args.method: found.gains}, found.calibrator
         calibrator.save(out)

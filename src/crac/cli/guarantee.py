@@ -67,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
 def _of_run(args: argparse.Namespace) -> tuple[Guarantees, Path]:
     from crac.errors import InputError
     from crac.evaluation.guarantees import guarantee_folds, guarantee_run
+    from crac.files import check_writable
     from crac.models.ensemble import Ensemble, load
     from crac.models.folds import Folds
     from crac.models.guarantees import GUARANTEES
@@ -77,6 +78,7 @@ def _of_run(args: argparse.Namespace) -> tuple[Guarantees, Path]:
         raise InputError(
             "--out, --patient, --class-names, --orientation and --ignore-index go with --probabilities; RUN has its own"
         )
+    check_writable(args.model / GUARANTEES)
     given = args.model, args.device, args.checkpoint, args.batch_size, args.mirror, not args.no_calibration
     options = {"unit": args.unit, "acceptable": args.acceptable, "track": track}
     if Folds.at(args.model):
@@ -95,6 +97,7 @@ def _of_run(args: argparse.Namespace) -> tuple[Guarantees, Path]:
 def _of_files(args: argparse.Namespace) -> tuple[Guarantees, Path]:
     from crac.errors import InputError
     from crac.evaluation.guarantees import guarantee_files
+    from crac.files import check_writable
     from crac.progress import track
 
     if args.out is None or args.out.is_dir() or not args.out.parent.is_dir():
@@ -103,6 +106,7 @@ def _of_files(args: argparse.Namespace) -> tuple[Guarantees, Path]:
         raise InputError(
             "--split, --mirror, --data and --no-calibration go with RUN; --probabilities are taken as they are"
         )
+    check_writable(args.out)
     found = guarantee_files(
         args.probabilities, args.labels, args.alpha, args.patient, class_names=args.class_names,
         orientation=args.orientation, ignore_index=args.ignore_index, unit=args.unit, acceptable=args.acceptable,

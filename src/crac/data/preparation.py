@@ -22,7 +22,7 @@ from crac.data.sources.source import IGNORE
 from crac.data.store import Store
 from crac.data.work import FINGERPRINT, RECORDS, Inspection, inspect_case, prepare_case
 from crac.errors import InputError, ProblemsError, one_of
-from crac.files import PARTIAL, remove_folder, write_text, writing
+from crac.files import PARTIAL, check_writable, remove_folder, write_text, writing
 from crac.parallel import Workers
 from crac.progress import Track, silent
 
@@ -147,11 +147,7 @@ def _check_target(target: Path) -> None:
         if (target / "manifest.json").exists():
             raise _finished(target)
         raise InputError(f"{target} exists already; choose another path")
-    parent = next(folder for folder in (target, *target.parents) if os.path.lexists(folder))
-    if not parent.is_dir():
-        raise InputError(f"{target} cannot be made: {parent} is not a folder")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise InputError(f"{target} cannot be made: no permission to write in {parent}")
+    check_writable(target)
 
 
 def _finished(target: Path) -> InputError:

@@ -10,7 +10,7 @@ from typing import Any
 from crac.errors import InputError
 from crac.evaluation import Evaluation
 from crac.evaluation.views import CASES, save_views
-from crac.files import read_json, remove_partials, write_json, write_text, writing
+from crac.files import check_writable, read_json, remove_partials, write_json, write_text, writing
 from crac.report.page import render, write_page
 from crac.report.result import PROMISED, ROWS, SUMMARY, Result
 
@@ -23,10 +23,11 @@ def check_folder(folder: Path) -> set[str]:
     """Return the names of the files that an earlier evaluation left in a folder; they may be replaced.
 
     Raises:
-        InputError: The folder is a file, or holds what no evaluation has written.
+        InputError: The folder is a file, holds what no evaluation has written, or cannot be written to.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out must be a folder or not exist yet; {folder} is a file")
+    check_writable(folder)
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     names = {name for name in names if not name.startswith(".")}
     own: set[str] = set()
