@@ -62,6 +62,42 @@ def test_figures_of_hippocampi_and_of_speed_are_the_committed_ones() -> None:
     assert f"that is {tenth['ours']['wall']:.0f} s against {tenth['rival']['wall']:.0f} s" in text
 
 
+def test_figures_of_patients_used_twice_are_the_committed_ones() -> None:
+    found = json.loads((ROOT / "speed" / "results" / "shared_patients.json").read_text())
+    kinds, text = found["calibrator"], " ".join(PAGE.split())
+    for scheme, words in (("none", "no calibrator"), ("shared", "the same"), ("crossed", "the same, crossed")):
+        for count in (13, 26):
+            cells = [_covered(kind["all"].get(f"{scheme} {count}")) for kind in kinds.values()]
+            assert f"| {count} | {words} | {' | '.join(cells)} |" in PAGE
+    lost = {
+        count: [
+            value
+            for kind in kinds.values()
+            for pair, own in kind["differences"].items()
+            if pair == f"shared {count} less crossed {count}"
+            for value in own["volume"].values()
+        ]
+        for count in (13, 26)
+    }
+    assert all(value["mean"] < -2 * value["error"] for own in lost.values() for value in own)
+    few, more = (sorted(-100 * value["mean"] for value in own) for own in lost.values())
+    assert f"{few[0]:.1f} to {few[-1]:.1f} points with 13 patients and {more[0]:.1f} to {more[-1]:.1f} with 26" in text
+    assert f"on average over {kinds['class_region']['divisions']} divisions" in text
+    folds = found["folds"]["crac guarantee FOLDS"]["none"]
+    shown = {part: [f"{100 * folds[name][part]['realised']:.1f}" for name in folds] for part in folds["anterior"]}
+    assert "volumes were covered in {} and {} %".format(*shown["volume"]) in text
+    assert "held all in {} and {} %".format(*shown["margin"]) in text
+    assert "lay within in {} and {} %".format(*shown["core"]) in text
+    assert "missed {} and {} %".format(*shown["possible"]) in text
+    for own in folds.values():  # kept, as far as 170 patients can tell
+        assert all(own[part]["interval"][1] >= 0.9 for part in ("margin", "core", "volume"))
+        assert all(own[part]["realised"] <= 0.1 for part in ("possible", "certain"))
+
+
+def _covered(own: Any) -> str:
+    return "" if own is None else ", ".join(f"{100 * value['mean']:.1f}" for value in own["volume"].values())
+
+
 WORDS = ("possible", "certain", "margin", "core", "volume", "flags")
 
 
