@@ -158,6 +158,17 @@ def test_patients_who_fitted_the_calibrator_are_calibrated_by_one_fitted_on_othe
     assert "crossed" not in run_guarantees(run, model).fitted
 
 
+def test_a_single_patient_who_fitted_the_calibrator_promises_nothing(run: Path, capsys: Any) -> None:
+    calibrate = ["calibrate", str(run), "--method", "temperature", "--force", "--folds", "2", "--device", "cpu"]
+    assert main(calibrate) == 0
+    split = Split.load(run / "split.json")
+    Split(train=split.train, validation=split.validation[:1], test=split.test).save(run / "split.json")
+    assert main(["guarantee", str(run), "--alpha", "0.2", "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert "1 calibration patient cannot promise a risk of 0.2; at least 4 are needed" in said
+    assert "has a probability of at least" not in said
+
+
 def test_training_patients_cannot_promise_anything(run: Path) -> None:
     with pytest.raises(InputError, match="split must be one of validation, test; got 'train'"):
         guarantee_run(run, Model.load(run, "cpu"), split="train")
