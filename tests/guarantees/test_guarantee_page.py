@@ -91,6 +91,7 @@ def test_figures_of_patients_used_twice_are_the_committed_ones() -> None:
     assert "missed {} and {} %".format(*shown["possible"]) in text
     calibrated = found["folds"]["crac guarantee FOLDS"]["class_region, all voxels"].values()
     assert "covered in {:.1f} and {:.1f} %".format(*(100 * own["volume"]["realised"] for own in calibrated)) in text
+    assert f"within in {100 * found['folds']['none']['all out-of-fold']['core'][1]:.1f} % only" in text
     for own in folds.values():  # kept, as far as 170 patients can tell
         assert all(own[part]["interval"][1] >= 0.9 for part in ("margin", "core", "volume"))
         assert all(own[part]["realised"] <= 0.1 for part in ("possible", "certain"))
