@@ -14,11 +14,13 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from tests.campaigns.kill import SUITE
 
 from crac.benchmark import CellResult, Suite, run_benchmark
 from crac.cli import main
 from crac.data import Split, Store, phantom, prepare
 from crac.errors import InputError
+from crac.files import PARTIAL
 from crac.training.log import Log
 
 FORK = multiprocessing.get_context("forkserver")
@@ -127,6 +129,16 @@ def test_a_part_of_a_suite(tiny_suite: Any, tmp_path: Path) -> None:
     summary = run_benchmark(suite, out, time_limit=0)
     assert len(summary.left) == 4
     assert len(summary.done) == 2
+
+
+def test_what_a_kill_left_of_made_up_patients_is_gone(tmp_path: Path) -> None:
+    left = tmp_path / "out" / "data" / "d-raw" / "patient001" / f"{PARTIAL}1-image.nii.gz"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    (tmp_path / "suite.yaml").write_text(json.dumps(SUITE))
+    assert run_benchmark(Suite.load(tmp_path / "suite.yaml"), tmp_path / "out", time_limit=0).left
+    assert len(Store.open(tmp_path / "out" / "data" / "d").cases) == 8
+    assert not left.exists()
 
 
 def test_other_settings_belong_elsewhere(tiny_suite: Any, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from crac.benchmark.suite import Cell, Job, Suite
 from crac.benchmark.watch import Watch
 from crac.data import Split, Store, phantom, prepare
 from crac.errors import InputError, ProblemsError, check_number
-from crac.files import remove_partials
+from crac.files import remove_folder, remove_partials
 from crac.jobs import Outcome, run_jobs
 from crac.training.config import PLANNED, TrainConfig
 from crac.training.engine import check_devices
@@ -121,6 +121,7 @@ def _make_ready(suite: Suite, name: str, folder: Folder) -> None:
     made = dataset.phantom
     if made is not None and not (folder.data(name) / "manifest.json").exists():
         draw, layout = {"cardiac": (phantom.cardiac, "acdc"), "abdominal": (phantom.abdominal, "flare")}[made.kind]
+        remove_folder(folder.data(f"{name}-raw"))  # what a killed process has left of it
         raw = draw(folder.data(f"{name}-raw"), made.patients, made.seed, made.size, made.slices)
         prepare(layout, raw, folder.data(name), spacing=made.spacing, crop=made.crop)
     try:
