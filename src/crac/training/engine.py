@@ -36,7 +36,7 @@ def check_devices(config: TrainConfig) -> str:
     if config.cuda_graph and (accelerator != "cuda" or processes > 1 or config.precision == "fp16"):
         raise InputError(
             "cuda_graph needs one GPU and a precision other than fp16; "
-            f"got {processes} x {accelerator} and {config.precision}"
+            f"got {processes} x {accelerator}" + (f" and {config.precision}" if config.precision else "")
         )
     return accelerator
 
