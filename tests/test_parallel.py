@@ -27,7 +27,7 @@ def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
     """Its workers import it, come to the same call and end; that is not for want of memory."""
     script = tmp_path / "script.py"
     script.write_text(
-        "from crac.parallel import Workers, in_threads\nwith Workers(2) as w:\n    print(list(w.map(abs, [-1, -2])))\n"
+        "from crac.parallel import Workers\nwith Workers(2) as w:\n    print(list(w.map(abs, [-1, -2])))\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 1
@@ -61,3 +61,23 @@ def test_an_error_in_a_thread_ends_the_others() -> None:
     with pytest.raises(InputError, match="no"):
         list(in_threads(fail, range(1000), 2))
     assert len(seen) < 10
+
+
+def test_threads_do_not_set_how_many_cores_torch_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is set before they start, by the thread that starts them, and never where that is not the main one."""
+    callers: list[threading.Thread] = []
+    set_num_threads = torch.set_num_threads
+
+    def watched(number: int) -> None:
+        callers.append(threading.current_thread())
+        set_num_threads(number)
+
+    monkeypatch.setattr(torch, "set_num_threads", watched)
+    assert list(in_threads(lambda _: torch.get_num_threads(), range(5), 2, cores=3)) == [3] * 5
+    assert callers == [threading.main_thread()] * 2
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.extend(in_threads(lambda _: threading.get_ident(), range(3), 2)))
+    thread.start()
+    thread.join()
+    assert found == [thread.ident] * 3
+    assert len(callers) == 2

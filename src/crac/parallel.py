@@ -111,14 +111,19 @@ class Workers:
             raise InputError(f"a worker of the Ray cluster ended: {str(error).strip().splitlines()[0]}") from error
 
 
-def in_threads(do: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
-    """Yield ``do(item)`` for each item, in their order, from threads of which each lets torch use one core."""
-    if threads == 1:
+def in_threads(do: Callable[[Item], Result], items: Iterable[Item], threads: int, cores: int = 1) -> Iterator[Result]:
+    """Yield ``do(item)`` for each item, in their order, from threads of which each lets torch use so many cores.
+
+    Items are taken by the thread that called. If that is not the main one it does the work, too: whoever started it
+    has others to keep the cores busy.
+    """
+    if threads == 1 or threading.current_thread() is not threading.main_thread():
         yield from map(do, items)
         return
     before = torch.get_num_threads()
     waiting: deque[Future[Result]] = deque()
-    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+    pool = ThreadPoolExecutor(threads)
+    torch.set_num_threads(cores)  # what threads started from now on begin with
     try:
         for item in items:
             waiting.append(pool.submit(do, item))
@@ -128,7 +133,7 @@ def in_threads(do: Callable[[Item], Result], items: Iterable[Item], threads: int
             yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(before)  # what the threads set holds for those started later, too
+        torch.set_num_threads(before)
 
 
 def leave_unguarded_script() -> None:

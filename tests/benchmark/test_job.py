@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from crac.benchmark import load_results
-from crac.benchmark.job import Folder, do_job
-from crac.benchmark.views import LOGIT_BINS, Views
+from crac.benchmark.job import LOGIT_BINS, Folder, Views, do_job
 from crac.cli import main
 from crac.data import Store
 from crac.evaluation import Case

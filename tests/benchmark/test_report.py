@@ -1,17 +1,20 @@
 """Tables and pages follow from result files alone, to the last byte."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.benchmark.committed import FIXTURE, as_on_acdc, many_patients
+from tests.report.test_page import Reader
 
 from crac.benchmark import CellResult, report
-from crac.benchmark.report import compose, render
+from crac.benchmark.report import Content, compose, render
 from crac.benchmark.results import group_results
 from crac.cli import main
 
 ROOT = Path(__file__).parents[2]
+NAUGHTY = "<script>alert(1)</script>\"&'"
 
 
 def page(results: list[CellResult], **options: bool) -> str:
@@ -100,3 +103,63 @@ def test_few_patients_are_no_ground_for_claims(results: list[CellResult]) -> Non
     assert not any(word in readings[0] for word in ("overconfident; the", "worse", "better"))
     assert "methods are overconfident; the smallest gap" in readings[1]
     assert "too few" not in readings[1]
+
+
+def read(content: Content) -> tuple[str, Reader]:
+    text = content.html(dict.fromkeys(content.drawn, "<svg/>"))
+    return text, Reader(text)
+
+
+def plain(markdown: str) -> str:
+    """An entry of a Markdown table without its marks."""
+    return re.sub(r"\*\*|</?u>", "", markdown).strip()
+
+
+def test_tables_are_those_of_the_repository_page(results: list[CellResult]) -> None:
+    content = compose(group_results(results), notes="### By hand\n\nA sentence, **so**.")
+    text, shown = read(content)
+    rows = [re.findall(r"<t[hd] [^>]*>(.*?)</t[hd]>", line) for line in text.split("<tr>")[1:] if "<td data" in line]
+    entries = [[plain(re.sub("</?b>", "", entry)) for entry in row] for row in rows]
+    printed = [
+        [plain(entry) for entry in line.strip("| ").split(" | ")]
+        for table in [*content.main, *(table for section in content.sections for table in section.tables)]
+        for line in table.markdown().splitlines()[2:]
+    ]
+    assert len(printed) > 20
+    assert [[entry.replace("&#43;", "+") for entry in row] for row in entries] == printed
+    assert "A sentence, so." in shown.text
+
+
+def test_it_holds_all_it_shows(tmp_path: Path) -> None:
+    render([FIXTURE / "results"], tmp_path)
+    text = (tmp_path / "benchmark.html").read_text(encoding="utf-8")
+    shown = Reader(text)
+    pictures = [attrs for tag, attrs in shown.tags if tag == "img"]
+    assert len(pictures) == 4
+    assert all(attrs["src"].startswith("data:image/svg+xml;base64,") and attrs["alt"] for attrs in pictures)
+    links = [attrs["href"] for tag, attrs in shown.tags if "href" in attrs]
+    assert links
+    assert all(link.startswith("#") and link[1:] in shown.ids for link in links)
+    assert len(text) < 10_000_000
+
+
+def test_names_stay_text(results: list[CellResult]) -> None:
+    named = [replace(r, cell=replace(r.cell, label=f"{NAUGHTY} {r.cell.label}")) for r in results]
+    text, shown = read(compose(group_results(named), notes=f"# Notes\n\n{NAUGHTY} and [a link](elsewhere.md)"))
+    assert [tag for tag, _ in shown.tags].count("script") == 2
+    assert f"{NAUGHTY} CE" in shown.text
+    assert "elsewhere.md" not in text
+    assert "a link" in shown.text
+
+
+def test_without_names_no_segmentation_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also not one that an earlier report left."""
+    monkeypatch.setattr(report, "_drawn", lambda _: "<svg/>")
+    (tmp_path / "images/benchmark").mkdir(parents=True)
+    (tmp_path / "images/benchmark/maps-phantom-nnunet.svg").write_text("<svg>a patient</svg>")
+    render([FIXTURE / "results"], tmp_path)
+    assert "maps-phantom" in (tmp_path / "benchmark.md").read_text()
+    assert (tmp_path / "benchmark.html").read_text().count("<img") == 5
+    render([FIXTURE / "results"], tmp_path, anonymous=True)
+    assert "maps-phantom" not in (tmp_path / "benchmark.md").read_text()
+    assert (tmp_path / "benchmark.html").read_text().count("<img") == 4

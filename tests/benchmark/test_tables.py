@@ -13,8 +13,8 @@ from tests.benchmark.committed import as_on_acdc, with_column
 from crac.benchmark import CellResult
 from crac.benchmark import tables as module
 from crac.benchmark.results import MAIN, group_results
-from crac.benchmark.table import Column, Table
 from crac.benchmark.tables import main_table, tables
+from crac.report.comparison import Column, Table
 
 PAPER = yaml.safe_load(Path(module.__file__).with_name("paper.yaml").read_text())
 

@@ -3,21 +3,22 @@
 import contextlib
 import time
 import traceback
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from crac.benchmark.results import CellResult
 from crac.benchmark.suite import Cell, Job
-from crac.benchmark.variants import Tested, measure_cells
-from crac.benchmark.views import LOGIT_RANGE
 from crac.data import Split, Store
+from crac.data.upright import Upright
 from crac.errors import InputError
-from crac.evaluation import Protocol
-from crac.evaluation.protocol import Regions
+from crac.evaluation import Case, Protocol
+from crac.evaluation.variants import Tested, measure_variants
 from crac.files import read_json, replacing, sha256, write_text
 from crac.jobs import Outcome
 from crac.models.checkpoint import Checkpoint
@@ -30,6 +31,7 @@ NOT_FOR_OTHERS = ("command", "machine", "platform", "started")
 """What a run records about its start that is nobody else's business, or differs without meaning."""
 
 CURVES = ("epoch", "train_loss", "validation_loss", "dice", "ece")
+LOGIT_RANGE, LOGIT_BINS = (-40.0, 40.0), 160
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,52 @@ class Folder:
         return all(self.result(cell).exists() for cell in job.cells)
 
 
+class Views:
+    """What the figures need of the test volumes: histograms of their logits, a slice of the best and of the worst.
+
+    Args:
+        store: Where the images are.
+
+    Attributes:
+        winning: Histogram of the winning class's logits, over the voxels labelled foreground.
+        other: The same of the other classes' logits.
+        slices: ``best_`` and ``worst_`` name, dsc, aspect, image, label, prediction and confidence.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.winning, self.other = np.zeros((2, LOGIT_BINS), dtype=np.int64)
+        self.slices: dict[str, NDArray[Any]] = {}
+
+    def __call__(self, case: Case, row: dict[str, Any]) -> None:
+        """Take in one volume."""
+        shown = (case.labels > 0) & (case.labels != self.store.ignore_index)
+        ordered = case.scores[:, shown].sort(0, descending=True).values
+        self.winning += _histogram(ordered[:1])
+        self.other += _histogram(ordered[1:])
+        score = float(row["dsc"])
+        best, worst = (self.slices.get(f"{which}_dsc", default) for which, default in (("best", -1), ("worst", 2)))
+        for which, better in (("best", score > best), ("worst", score < worst)):
+            if better:  # never for NaN, the score of a volume without foreground
+                self.slices |= {f"{which}_{name}": array for name, array in self._slice(case, score).items()}
+
+    def _slice(self, case: Case, score: float) -> dict[str, NDArray[Any]]:
+        """Return the slice with most foreground, the right way up, in bytes."""
+        index = int((case.labels > 0).sum((1, 2)).argmax())
+        confidence, prediction = case.scores[:, index : index + 1].softmax(0).max(0)
+        image = np.array(self.store.image(case.name)[0, index : index + 1], dtype=np.float32)
+        upright = Upright.prepared(self.store.manifest.recipe)
+        arrays = {
+            "image": 255 * image.clip(0, 1),
+            "label": case.labels[index : index + 1].cpu().numpy(),
+            "prediction": prediction.cpu().numpy(),
+            "confidence": (255 * confidence).round().cpu().numpy(),
+        }
+        slices = {name: upright.turn(array)[0].astype(np.uint8) for name, array in arrays.items()}
+        aspect = upright.aspect(self.store.cases[case.name].prepared_spacing)
+        return {"name": np.array(case.name), "dsc": np.array(score), "aspect": np.array(aspect), **slices}
+
+
 def do_job(job: Job, folder: Folder) -> Outcome:
     """Train and test; whatever goes wrong is written down and returned, not raised."""
     start = time.perf_counter()
@@ -96,17 +144,16 @@ def _train_and_test(job: Job, folder: Folder) -> bool:
     size = max(64, job.config.batch_size or 0)
     model = Model.load(result.run, job.config.accelerator, batch_size=size, calibrated=False)
     changes = {"masks": job.masks} if job.masks else {}
-    regions: Regions = "slice" if model.card.dims == 2 else "volume"
-    protocol = Protocol.named("paper", store.class_names, regions=regions, **changes)
-    protocol = replace(protocol, ignore_index=store.ignore_index)
+    protocol = Protocol.for_network("paper", model.card.dims, store.class_names, store.ignore_index, **changes)
     missing = [cell for cell in job.cells if not folder.result(cell).exists()]
-    for tested in measure_cells(missing, model, store, split, protocol):
-        if tested.views is not None:
-            maps = folder.path / "maps" / f"{tested.cell.name}.npz"
+    views = Views(store)
+    for cell, tested in measure_variants(missing, model, store, split, protocol, seen=views):
+        if cell.as_trained:
+            maps = folder.path / "maps" / f"{cell.name}.npz"
             maps.parent.mkdir(parents=True, exist_ok=True)
             with replacing(maps) as partial:
-                np.savez_compressed(partial, allow_pickle=False, **tested.views.slices)
-        _result(tested, job, result, store, split).save(folder.result(tested.cell))
+                np.savez_compressed(partial, allow_pickle=False, **views.slices)
+        _result(cell, tested, job, result, store, split, views).save(folder.result(cell))
     return True
 
 
@@ -120,14 +167,15 @@ def _train(job: Job, path: Path) -> Result:
     return resume(path)
 
 
-def _result(tested: Tested, job: Job, result: Result, store: Store, split: Split) -> CellResult:
-    rows, views = tested.evaluation.rows, tested.views
-    columns = tested.evaluation.columns
+def _result(
+    cell: Cell, tested: Tested, job: Job, result: Result, store: Store, split: Split, views: Views
+) -> CellResult:
+    rows, columns = tested.evaluation.rows, tested.evaluation.columns
     environment = read_json(result.run / "environment.json")[-1]
     curves = [name for name in result.history[0] if name in CURVES or name.startswith(("ece_", "lambda_", "rho_"))]
     pooled = {mask: one.to_dict(store.class_names) for mask, one in tested.evaluation.pooled().items()}
     return CellResult(
-        cell=tested.cell,
+        cell=cell,
         suite=job.suite,
         dataset={
             "label": job.dataset_label,
@@ -147,12 +195,12 @@ def _result(tested: Tested, job: Job, result: Result, store: Store, split: Split
         columns=columns,
         volumes={row["volume"]: [row[name] for name in columns] for row in rows},
         patients={row["volume"]: row["patient"] for row in rows},
-        pooled={mask: _small(one, tested.cell.as_trained) for mask, one in pooled.items()},
-        logits={}
-        if views is None
-        else {"range": LOGIT_RANGE, "winning": views.winning.tolist(), "other": views.other.tolist()},
+        pooled={mask: _small(one, cell.as_trained) for mask, one in pooled.items()},
+        logits={"range": LOGIT_RANGE, "winning": views.winning.tolist(), "other": views.other.tolist()}
+        if cell.as_trained
+        else {},
         # The training is that of the network as trained, whose file keeps its curves.
-        history={name: [row[name] for row in result.history] for name in curves} if tested.cell.as_trained else {},
+        history={name: [row[name] for row in result.history] for name in curves} if cell.as_trained else {},
     )
 
 
@@ -162,3 +210,11 @@ def _small(pooled: dict[str, Any], as_trained: bool) -> dict[str, Any]:
     for one in (one for part in parts for one in part["by_class"].values()):
         del one["bins"]
     return pooled
+
+
+def _histogram(values: Tensor) -> NDArray[np.int64]:
+    """Count values in ``LOGIT_BINS`` bins; those outside the range are counted at its ends."""
+    low, high = LOGIT_RANGE
+    place = ((values.flatten() - low) * (LOGIT_BINS / (high - low))).long().clamp(0, LOGIT_BINS - 1)
+    counts: NDArray[np.int64] = torch.bincount(place, minlength=LOGIT_BINS).cpu().numpy()
+    return counts

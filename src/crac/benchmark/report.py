@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,15 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crac.benchmark import reading
 from crac.benchmark.figures import MAPS, draw_maps, drawings
-from crac.benchmark.page import page
 from crac.benchmark.results import Group, group_results, load_results
 from crac.benchmark.suite import FROM_THE_CELL
-from crac.benchmark.table import Table
 from crac.benchmark.tables import fair_table, main_table, tables
 from crac.errors import require
 from crac.files import write_text, writing
-from crac.metrics.claims import LEAST_PATIENTS
+from crac.metrics.claims import LEAST_PATIENTS, too_few
 from crac.palette import pyplot
+from crac.report import words
+from crac.report.comparison import Table
+from crac.report.frame import fill, svg_uri, to_html
 
 jinja2 = require("jinja2")
 require("scikit_posthocs")
@@ -75,6 +77,39 @@ class Content:
         text: str = _templates().get_template("benchmark.md.j2").render(vars(self))
         return text
 
+    def html(self, pictures: Mapping[str, str]) -> str:
+        """Return the page in HTML, in the frame that every page has; ``pictures`` holds the SVG of each figure."""
+        groups = self.groups
+        few = {group.title: number for group in groups if (number := reading.patients(group)) < LEAST_PATIENTS}
+        return fill(
+            "benchmark.html.j2",
+            title="How the methods compare",
+            kicker=f"Benchmark · {', '.join(self.suites)}",
+            about="; ".join(map(reading.about, groups)) + ".",
+            verdict=reading.verdict(groups),
+            numbers=reading.numbers(groups),
+            several=True,
+            no_intervals=" ".join(
+                f"No interval is given of {name}: {too_few(number)}." for name, number in few.items()
+            ),
+            contents=[
+                ("tables", "Tables"),
+                ("reading", "Reading"),
+                *((f"group-{number}", section.group.title) for number, section in enumerate(self.sections)),
+                ("print", "Small print"),
+            ],
+            data={"views": [], "colours": []},
+            main=self.main,
+            sections=[section._replace(reading=to_html(section.reading)) for section in self.sections],
+            prose={name: to_html(text) for name, text in self.prose.items()},
+            summary=to_html(self.summary),
+            notes=to_html(self.notes),
+            pictures={path: svg_uri(text) for path, text in pictures.items()},
+            photos=[path for section in self.sections for path, what in section.figures.items() if what == MAPS],
+            sources=_sources(groups),
+            limits=words.LIMITS,
+        )
+
     def tables(self) -> dict[str, str]:
         """Return every table in three formats, by its path."""
         return {
@@ -112,7 +147,7 @@ def render(
     pictures = {path: _drawn(draw) for path, draw in content.drawn.items()}
     kept = [path for section in content.sections for path in section.figures if path not in pictures]
     shown = pictures | {path: (out / path).read_text(encoding="utf-8") for path in kept}
-    texts = {PAGE: page(content, shown), TEXT: content.markdown(), **content.tables(), **pictures}
+    texts = {PAGE: content.html(shown), TEXT: content.markdown(), **content.tables(), **pictures}
     with writing(out):
         for folder in (out / TABLES, out / IMAGES):
             folder.mkdir(parents=True, exist_ok=True)
@@ -187,6 +222,19 @@ def compose(
         notes,
         {_path(name): draw for own in found.values() for name, _, draw in own},
     )
+
+
+def _sources(groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """Hashes of the data and of the results, and the versions of every package that took part."""
+    results = [result for group in groups for result in group.results]
+    found = {f"data, {result.dataset['label']}": result.dataset.get("manifest_sha256", "-") for result in results}
+    numbers = repr([(result.cell.name, sorted(result.volumes.items())) for result in results])
+    found[f"measures of {len(results)} runs"] = hashlib.sha256(numbers.encode()).hexdigest()
+    versions: dict[str, dict[str, None]] = {}
+    for result in results:
+        for name, version in result.environment["packages"].items():
+            versions.setdefault(name, {})[version] = None
+    return [*found.items(), *((name, ", ".join(known)) for name, known in sorted(versions.items()))]
 
 
 def _path(name: str) -> str:

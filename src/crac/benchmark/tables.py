@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import yaml
 
 from crac.benchmark.results import MAIN, MASK, MOST_SHOWN, Group
-from crac.benchmark.table import Column, Table
 from crac.errors import require
 from crac.metrics.claims import LEAST_PATIENTS, too_few
+from crac.report.comparison import Column, Table
 from crac.report.measure import Measure
 
 pandas = require("pandas")

@@ -4,9 +4,7 @@ What was counted adds up exactly, so the result does not depend on who counted i
 """
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -16,7 +14,7 @@ from crac.errors import InputError
 from crac.evaluation.case import Case, CaseSource
 from crac.evaluation.measure import Evaluation, Measured, Shapes, measure
 from crac.evaluation.protocol import Protocol
-from crac.parallel import Workers
+from crac.parallel import Workers, in_threads
 from crac.progress import Track, silent
 
 MOST_THREADS = 8
@@ -66,24 +64,13 @@ def _measure(cases: CaseSource, protocol: Protocol, name: str) -> Measured:
 
 
 def _measure_here(cases: CaseSource, protocol: Protocol, shapes: Shapes | None) -> Iterator[tuple[Case, Measured]]:
+    def one(case: Case) -> tuple[Case, Measured]:
+        return case, measure(case, protocol, shapes)
+
+    loaded = map(cases.load, cases.names)
     if not cases.on_gpu:
-        for name in cases.names:
-            case = cases.load(name)
-            yield case, measure(case, protocol, shapes)
+        yield from map(one, loaded)
         return
     # The CPU measures in threads while the GPU makes the next predictions.
-    waiting: deque[tuple[Case, Future[Measured]]] = deque()
-    threads, before = min(os.cpu_count() or 1, MOST_THREADS), torch.get_num_threads()
-    torch.set_num_threads(max(1, before // threads))  # what threads started from now on begin with
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            for name in cases.names:
-                case = cases.load(name)
-                waiting.append((case, pool.submit(measure, case, protocol, shapes)))
-                if len(waiting) > threads:
-                    first, result = waiting.popleft()
-                    yield first, result.result()
-            for first, result in waiting:
-                yield first, result.result()
-    finally:
-        torch.set_num_threads(before)
+    threads = min(os.cpu_count() or 1, MOST_THREADS)
+    yield from in_threads(one, loaded, threads, cores=max(1, torch.get_num_threads() // threads))

@@ -1,7 +1,6 @@
 """Out-of-fold cases: what each network of a cross-validation says about the patients it never saw."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -82,13 +81,9 @@ def of_folds(
     """
     cases = FoldCases(folds, load, data)
     card = cases.model.card
-    protocol = Protocol.named(
-        "paper",
-        card.class_names,
-        regions="slice" if card.dims == 2 else "volume",
-        masks=("band", "label_foreground"),
+    protocol = Protocol.for_network(
+        "paper", card.dims, card.class_names, cases.store.ignore_index, masks=("band", "label_foreground")
     )
-    protocol = replace(protocol, ignore_index=cases.store.ignore_index)
     weights = [sha256(run.path / f"{checkpoint}.safetensors") for run in Folds(folds).runs()]
     about = {"checkpoint_sha256": weights, "mirror": cases.model.mirror}  # as the ensemble of the folds knows itself
     return Calibratable(RememberedCases(cases), len(card.class_names), protocol, cases.model.device, about)

@@ -100,6 +100,23 @@ class Protocol:
         differing = [key for key in changes if getattr(changed, key) != getattr(named, key)]
         return replace(changed, name=f"{name}, but for {', '.join(differing)}") if differing else named
 
+    @classmethod
+    def for_network(
+        cls, name: str, dims: int, class_names: Sequence[str], ignore_index: int | None = None, **changes: Any
+    ) -> Self:
+        """A protocol by its name for what a network says.
+
+        Args:
+            name: One of :data:`PROTOCOLS`.
+            dims: Of the network: one that sees slices (2) tells inside from boundary in each slice, one that sees
+                volumes (3) in the volume, unless ``regions`` is among the changes.
+            class_names: One per class, background first.
+            ignore_index: Label of voxels that do not count, if there is one.
+            **changes: As for :meth:`named`.
+        """
+        changes.setdefault("regions", "slice" if dims == 2 else "volume")
+        return replace(cls.named(name, class_names, **changes), ignore_index=ignore_index)
+
     def left_out(self) -> dict[str, str]:
         """Return the columns of measures that say nothing here, with the reason."""
         if len(self.class_names) != 2 or "label_foreground" not in self.masks:

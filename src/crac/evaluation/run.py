@@ -137,8 +137,7 @@ def evaluate_run(
         **changes: Settings that differ from the protocol's, see :class:`~crac.evaluation.Protocol`. Regions are those
             of slices if the network is 2-D.
     """
-    changes.setdefault("regions", "slice" if model.card.dims == 2 else "volume")
-    chosen = Protocol.named(protocol, model.card.class_names, **changes)
+    chosen = Protocol.for_network(protocol, model.card.dims, model.card.class_names, **changes)
     cases = RunCases.of(run, model, split, data, chosen.grid)
     chosen = replace(chosen, ignore_index=cases.store.ignore_index)
     evaluation = evaluate(cases, chosen, jobs=jobs, ray=ray, track=track)

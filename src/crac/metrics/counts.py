@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import torch
@@ -14,6 +12,7 @@ from torch import Tensor
 
 from crac.metrics.cells import Cells, Scratch
 from crac.metrics.slabs import Slab, Voxels
+from crac.parallel import in_threads
 
 REGIONS = 2
 # Probabilities at a time: few enough for a core's cache, enough to make up for calling torch fifty times for them.
@@ -99,17 +98,11 @@ def count_voxels(
         seen = [counter.add(part) for slab in share for part in slab.voxels(compress=on_cpu).parts(step)]
         return counter.total(), [top for top in seen if top is not None]
 
-    threads = torch.get_num_threads()
-    workers = min(threads, len(slabs) // 2) if on_cpu else 1
-    if workers < 2 or threading.current_thread() is not threading.main_thread():
-        return count(slabs)  # whoever called this from a thread of its own has others to keep the cores busy
+    workers = min(torch.get_num_threads(), len(slabs) // 2) if on_cpu else 1
+    if workers < 2:
+        return count(slabs)
     shares = [slabs[len(slabs) * w // workers : len(slabs) * (w + 1) // workers] for w in range(workers)]
-    torch.set_num_threads(1)  # threads started from now on keep to one core each, instead of fighting over all
-    try:
-        with ThreadPoolExecutor(workers) as pool:
-            counted = list(pool.map(count, shares))
-    finally:
-        torch.set_num_threads(threads)
+    counted = list(in_threads(count, shares, workers))
     total = functools.reduce(Counts.plus, (part for part, _ in counted))
     return total, [top for _, tops in counted for top in tops]
 

@@ -1,13 +1,19 @@
 """The frame of every page: one style, one script, and on top the verdict, the numbers and the contents."""
 
+from __future__ import annotations
+
+import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crac._version import __version__
 from crac.errors import require
 
 jinja2, markupsafe = require("jinja2"), require("markupsafe")
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -54,3 +60,20 @@ def fill(
         **content,
     )  # fmt: skip
     return page
+
+
+def svg_uri(svg: str) -> str:
+    """Return a picture as the address that holds it."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+
+
+def to_html(markdown: str) -> Markup:
+    """Return Markdown as HTML. Marks of HTML in it stay text, and of links their words: the page stands alone."""
+    parser = require("markdown_it").MarkdownIt("commonmark", {"html": False}).enable("table")
+    parser.add_render_rule("table_open", lambda *_: '<div class="scroll"><table>')
+    parser.add_render_rule("table_close", lambda *_: "</table></div>")
+    tokens: list[Any] = parser.parse(markdown)
+    for token in tokens:
+        token.children = [one for one in token.children or () if one.type not in ("link_open", "link_close")]
+    html: Markup = markupsafe.Markup(parser.renderer.render(tokens, parser.options, {}))
+    return html

@@ -6,7 +6,7 @@ import io
 import numpy as np
 import pandas as pd
 
-from crac.benchmark.table import Column, Table
+from crac.report.comparison import Column, Table
 from crac.report.measure import Measure
 
 

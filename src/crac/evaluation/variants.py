@@ -6,37 +6,52 @@ label map, since calibration changes no label.
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-from crac.benchmark.suite import Cell
-from crac.benchmark.views import Views
 from crac.calibration import Calibrator, build_calibrator
 from crac.data import Split, Store
-from crac.evaluation import Case, Evaluation, Protocol, evaluate
-from crac.evaluation.case import CaseSource, RememberedCases
+from crac.evaluation.case import Case, CaseSource, RememberedCases
 from crac.evaluation.crossfit import calibrated_case, fit_batches
-from crac.evaluation.measure import Shapes
+from crac.evaluation.engine import evaluate
+from crac.evaluation.measure import Evaluation, Shapes
+from crac.evaluation.protocol import Protocol as MeasuringProtocol
 from crac.evaluation.run import RunCases
+from crac.metrics.masks import Mask
 from crac.models.model import Model
 
 
+class Variant(Protocol):
+    """A way to use a network."""
+
+    @property
+    def calibrator(self) -> str | None:
+        """What is fitted on the validation part, one of :data:`crac.CALIBRATORS`; None for nothing."""
+
+    @property
+    def fitted_on(self) -> Mask:
+        """Which voxels it is fitted on."""
+
+    @property
+    def mirror(self) -> bool:
+        """Whether predictions are averaged over mirrored images."""
+
+
+AnyVariant = TypeVar("AnyVariant", bound=Variant)
+
+
 class Tested(NamedTuple):
-    """What was measured for a cell.
+    """What was measured for a variant.
 
     Attributes:
-        cell: Which cell.
         evaluation: The measures of the test volumes.
         calibrator: What was fitted, as plain data; None where nothing was.
-        views: What the figures need; None for a calibrated network, whose logits and slices are not shown.
-        seconds: How long it took, the predictions included for the first cell that needs them.
+        seconds: How long it took, the predictions included for the first variant that needs them.
     """
 
-    cell: Cell
     evaluation: Evaluation
     calibrator: dict[str, Any] | None
-    views: Views | None
     seconds: float
 
 
@@ -57,42 +72,48 @@ class CalibratedCases:
         return calibrated_case(self._calibrator, self._cases.load(name))
 
 
-def measure_cells(
-    cells: Sequence[Cell], model: Model, store: Store, split: Split, protocol: Protocol
-) -> Iterator[Tested]:
-    """Measure a network in the way of every cell, on the test part; calibrators are fitted on the validation part.
+def measure_variants(
+    variants: Sequence[AnyVariant],
+    model: Model,
+    store: Store,
+    split: Split,
+    protocol: MeasuringProtocol,
+    seen: Callable[[Case, dict[str, Any]], None] | None = None,
+) -> Iterator[tuple[AnyVariant, Tested]]:
+    """Measure a network in every way on the test part; calibrators are fitted on the validation part.
 
     Args:
-        cells: What to measure.
+        variants: What to measure.
         model: Without a calibrator.
         store: Where the volumes are.
         split: The parts.
         protocol: How to measure.
+        seen: Called with every case and its row where the network is measured as it was trained.
     """
-    for mirror, alike in itertools.groupby(sorted(cells, key=lambda cell: cell.mirror), key=lambda cell: cell.mirror):
+    for mirror, alike in itertools.groupby(sorted(variants, key=lambda one: one.mirror), key=lambda one: one.mirror):
         own = replace(model, mirror=mirror)
         held, test = (RememberedCases(RunCases(own, store, part)) for part in (split.validation, split.test))
         shapes: Shapes = {}
-        for cell in alike:
+        for variant in alike:
             start = time.perf_counter()
             cases: CaseSource = test
-            calibrator, views = None, None if mirror else Views(store)
-            if cell.calibrator is not None:
-                calibrator, views = _fitted(cell, held, model, protocol), None
+            calibrator = None
+            if variant.calibrator is not None:
+                calibrator = _fitted(variant.calibrator, variant.fitted_on, held, model, protocol)
                 cases = CalibratedCases(test, calibrator)
-            evaluation = evaluate(cases, protocol, seen=views, shapes=shapes)
+            as_trained = calibrator is None and not mirror
+            evaluation = evaluate(cases, protocol, seen=seen if as_trained else None, shapes=shapes)
             about = None if calibrator is None else _about(calibrator)
-            yield Tested(cell, evaluation, about, views, time.perf_counter() - start)
+            yield variant, Tested(evaluation, about, time.perf_counter() - start)
 
 
-def _fitted(cell: Cell, cases: CaseSource, model: Model, protocol: Protocol) -> Calibrator:
-    assert cell.calibrator is not None
-    calibrator = build_calibrator(cell.calibrator, len(protocol.class_names), regions=protocol.regions)
+def _fitted(name: str, mask: Mask, cases: CaseSource, model: Model, protocol: MeasuringProtocol) -> Calibrator:
+    calibrator = build_calibrator(name, len(protocol.class_names), regions=protocol.regions)
     calibrator.to(model.device)
     # A temperature over all voxels is how others scale it; the fairer fit weighs patients alike.
-    weight: Literal["voxel", "volume"] = "voxel" if cell.fitted_on == "all" else "volume"
+    weight: Literal["voxel", "volume"] = "voxel" if mask == "all" else "volume"
     batches = fit_batches(cases, cases.names, calibrator)
-    return calibrator.fit(batches, mask=cell.fitted_on, weight=weight, ignore_index=protocol.ignore_index)
+    return calibrator.fit(batches, mask=mask, weight=weight, ignore_index=protocol.ignore_index)
 
 
 def _about(calibrator: Calibrator) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A table of methods in its four forms: Markdown, HTML, LaTeX and CSV."""
+"""A table that compares methods, in its four forms: Markdown, HTML, LaTeX and CSV."""
 
 from __future__ import annotations
 
