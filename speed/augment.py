@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,6 +26,8 @@ from measure import RESULTS, Timing, environment
 
 CASES = {"16 slices of 192x192": (16, 1, 192, 192), "2 volumes of 64x64x64": (2, 1, 64, 64, 64)}
 Augment = Callable[[Tensor, Tensor], object]
+Change = Callable[[Tensor, Tensor, int | None], tuple[Tensor, Tensor]]
+"""Of an image ``(C, *S)``, its labels ``(*S)`` and a seed, if it is to be repeated: both as changed."""
 
 
 def ours(strength: str, device: str) -> Augment:
@@ -41,34 +44,41 @@ def ours(strength: str, device: str) -> Augment:
     return run
 
 
-def monai() -> Augment:
+def monai(size: tuple[int, ...], mirror: bool = True) -> Change:
     """Return MONAI's dictionary transforms."""
     from monai import transforms
 
-    keys = ["image", "label"]
-    turn = math.radians(30)
+    keys, dims = ["image", "label"], len(size)
+    planes = dims * (dims - 1) // 2
+    flips = [transforms.RandFlipd(keys, 0.5, axis) for axis in range(dims)] if mirror else []
     whole = transforms.Compose(
         [
-            transforms.RandFlipd(keys, 0.5, 0),
-            transforms.RandFlipd(keys, 0.5, 1),
+            *flips,
             transforms.RandAffined(
-                keys, prob=0.5, rotate_range=turn, shear_range=0.1, scale_range=0.25, mode=("bilinear", "nearest"),
-                padding_mode="zeros",
+                keys, prob=0.5, rotate_range=[math.radians(30)] * planes, shear_range=[0.1] * 2 * planes,
+                scale_range=[0.25] * dims, mode=("bilinear", "nearest"), padding_mode="zeros",
             ),
             transforms.RandGaussianNoised("image", 0.25, std=0.05),
             transforms.RandGaussianSmoothd("image", (0.25, 1.0), (0.25, 1.0), (0.25, 1.0), prob=0.25),
             transforms.RandScaleIntensityd("image", 0.25, 0.25),
             transforms.RandAdjustContrastd("image", 0.25, (0.67, 1.5)),
-            transforms.RandSimulateLowResolutiond("image", 0.25, zoom_range=(0.5, 1.0), upsample_mode="nearest"),
+            transforms.RandSimulateLowResolutiond(
+                "image", 0.25, zoom_range=(0.5, 1.0), upsample_mode="bilinear" if dims == 2 else "trilinear"
+            ),
         ]
     )  # fmt: skip
-    return lambda images, labels: [
-        whole({"image": image, "label": label[None]}) for image, label in zip(images, labels, strict=True)
-    ]
+
+    def change(image: Tensor, label: Tensor, seed: int | None = None) -> tuple[Tensor, Tensor]:
+        if seed is not None:
+            whole.set_random_state(seed)
+        changed = whole({"image": image, "label": label[None]})
+        return changed["image"].as_tensor(), changed["label"].as_tensor()[0]
+
+    return change
 
 
-def nnunet(size: tuple[int, ...]) -> Augment:
-    """Return nnU-Net v2's own list of transforms, mirroring included."""
+def nnunet(size: tuple[int, ...], mirror: bool = True) -> Change:
+    """Return nnU-Net v2's own list of transforms."""
     from batchgeneratorsv2.transforms.intensity.brightness import MultiplicativeBrightnessTransform
     from batchgeneratorsv2.transforms.intensity.contrast import BGContrast, ContrastTransform
     from batchgeneratorsv2.transforms.intensity.gamma import GammaTransform
@@ -81,6 +91,7 @@ def nnunet(size: tuple[int, ...]) -> Augment:
     from batchgeneratorsv2.transforms.utils.random import RandomTransform
 
     turn = math.radians(30)
+    flips = [MirrorTransform(tuple(range(len(size))))] if mirror else []
     whole = ComposeTransforms(
         [
             SpatialTransform(
@@ -111,12 +122,23 @@ def nnunet(size: tuple[int, ...]) -> Augment:
                                p_retain_stats=1),
                 0.3,
             ),
-            MirrorTransform(tuple(range(len(size)))),
+            *flips,
         ]
     )  # fmt: skip
-    return lambda images, labels: [
-        whole(image=image, segmentation=label[None]) for image, label in zip(images, labels, strict=True)
-    ]
+
+    def change(image: Tensor, label: Tensor, seed: int | None = None) -> tuple[Tensor, Tensor]:
+        if seed is not None:
+            torch.manual_seed(seed)
+            np.random.seed(seed)  # noqa: NPY002
+        changed = whole(image=image, segmentation=label[None])
+        return changed["image"], changed["segmentation"][0]
+
+    return change
+
+
+def one_by_one(change: Change) -> Augment:
+    """Return what changes a batch image by image."""
+    return lambda images, labels: [change(*pair, None) for pair in zip(images, labels, strict=True)]
 
 
 def measure(augment: Augment, images: Tensor, labels: Tensor, repeats: int) -> Timing:
@@ -145,8 +167,8 @@ def main() -> None:
         rivals: dict[str, Callable[[], Augment]] = {
             "ours, light": lambda: ours("light", device),
             "ours, strong": lambda: ours("strong", device),
-            "MONAI": monai,
-            "nnU-Net v2": lambda shape=shape: nnunet(tuple(shape[2:])),  # type: ignore[misc]
+            "MONAI": lambda shape=shape: one_by_one(monai(shape[2:])),  # type: ignore[misc]
+            "nnU-Net v2": lambda shape=shape: one_by_one(nnunet(shape[2:])),  # type: ignore[misc]
         }
         for name, make in rivals.items():
             try:

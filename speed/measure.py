@@ -55,9 +55,9 @@ def least_bytes(logits: Tensor, labels: Tensor) -> int:
     return 2 * logits.numel() * logits.element_size() + labels.numel() * labels.element_size()
 
 
-def environment() -> dict[str, Any]:
-    """Versions, machine, command and date."""
-    packages = ("torch", "triton", "numpy", "monai")
+def environment(*more: str) -> dict[str, Any]:
+    """Versions, those of ``more`` packages among them, machine, command and date."""
+    packages = ("torch", "triton", "numpy", "monai", *more)
     versions = {}
     for name in packages:
         try:

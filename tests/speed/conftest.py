@@ -1,0 +1,3 @@
+"""The store that the training tests share."""
+
+from conftest_training import store  # noqa: F401
