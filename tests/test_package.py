@@ -39,8 +39,14 @@ def test_missing_extra_is_one_sentence(monkeypatch):
 )
 def test_commands_name_the_extra_they_lack(command, package, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(f"import sys; sys.modules[{package!r}] = None")
-    given = {"train": ["--data", "x", "--out", "y"], "prepare": ["acdc", "x", "y"], "predict": ["x", "y", "--out", "z"]}
-    arguments = [sys.executable, "-m", "crac", command, *given.get(command, ["x"])]
+    run = str(ROOT / "tests" / "legacy" / "0.1.0" / "run")
+    given = {
+        "train": ["--data", "x", "--out", "y"],
+        "prepare": ["acdc", "x", "y"],
+        "predict": [run, "y", "--out", str(tmp_path / "z")],
+        "calibrate": [run],
+    }
+    arguments = [sys.executable, "-m", "crac", command, *given[command]]
     path = os.pathsep.join([str(tmp_path), str(ROOT / "src")])
     done = subprocess.run(arguments, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}, check=False)
     assert done.returncode == 2
@@ -80,23 +86,37 @@ def test_unknown_command_leaves_with_2(capsys):
 TRAINING_ONLY = ("filelock", "lightning", "monai", "safetensors", "scikit_posthocs", "tensorboard", "yaml")
 
 
-def test_auditing_needs_no_training_package(tmp_path):
+def test_who_has_a_model_and_a_doubt_needs_no_training_package(tmp_path):
+    """Measuring, calibrating, promising and the page about it, from files."""
     import nibabel
     import numpy as np
 
-    labels = np.zeros((8, 8, 4), np.uint8)
-    labels[2:6, 2:6] = 1
-    foreground = np.where(labels == 1, 0.8, 0.1).astype(np.float32)
-    for folder, name, array in (("labels", "a", labels), ("maps", "a", np.stack([1 - foreground, foreground], -1))):
+    noise = np.random.default_rng(0)
+    for folder in ("labels", "maps"):
         (tmp_path / folder).mkdir()
-        nibabel.Nifti1Image(array, np.eye(4)).to_filename(tmp_path / folder / f"{name}.nii.gz")
+    for number in range(8):
+        labels = np.zeros((8, 8, 4), np.uint8)
+        labels[2:6, 2 : 5 + number % 3] = 1
+        foreground = np.where(labels == 1, 0.8, 0.1) + noise.uniform(-0.1, 0.1, labels.shape)
+        maps = np.stack([1 - foreground, foreground], -1).astype(np.float32)
+        for folder, array in (("labels", labels), ("maps", maps)):
+            nibabel.Nifti1Image(array, np.eye(4)).to_filename(tmp_path / folder / f"{number}.nii.gz")
+    files = "--probabilities maps --labels labels"
+    commands = [
+        f"evaluate {files} --jobs 1 --out audit",
+        f"calibrate {files} --force --out calibration.json",
+        "apply calibration.json --probabilities maps --out calibrated",
+        f"guarantee {files} --jobs 1 --alpha 0.2 --out guarantees.json",
+        "report audit --out page.html",
+    ]
     code = (
-        f"import sys; sys.modules.update(dict.fromkeys({TRAINING_ONLY!r})); from crac.cli import COMMANDS, main;"
-        "sys.exit(main(['evaluate', '--probabilities', 'maps', '--labels', 'labels', '--out', 'audit', '--jobs', '1']))"
+        f"import sys; sys.modules.update(dict.fromkeys({TRAINING_ONLY!r})); from crac.cli import main;"
+        f"sys.exit(any([main(command.split()) for command in {commands!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "audit" / "summary.json").is_file()
+    made = ("audit/summary.json", "calibration.json", "calibrated/0.nii.gz", "guarantees.json", "page.html")
+    assert all((tmp_path / name).is_file() for name in made)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

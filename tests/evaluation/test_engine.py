@@ -58,3 +58,8 @@ def test_an_error_is_handed_on(on_gpu):
         evaluate(broken, Protocol(NAMES))
     with pytest.raises(InputError, match="cases must name at least one case; got none"):
         evaluate(LoadedCases([]), Protocol(NAMES))
+
+
+def test_a_cluster_does_not_take_what_is_on_a_gpu():
+    with pytest.raises(InputError, match=r"load the model with device cpu \(--device cpu\)"):
+        evaluate(cases(on_gpu=True), Protocol(NAMES), ray="local")

@@ -45,6 +45,13 @@ def test_processes_and_logits_change_nothing() -> None:
         assert first["estimate_ml"] == pytest.approx(second["estimate_ml"], rel=1e-4)
 
 
+@pytest.mark.slow
+def test_a_ray_cluster_changes_nothing() -> None:
+    pytest.importorskip("ray", reason="Ray is not installed (pip install 'crac[ray]')")
+    found, cases = crac.Guarantees(CLASSES, 0.2).fit(patients(12)), loaded(range(50, 53))
+    assert realise(found, cases, jobs=2, ray="local").rows == realise(found, cases).rows
+
+
 def test_patients_are_the_units() -> None:
     found = crac.Guarantees(CLASSES, 0.2).fit(patients(12))
     summary = realise(found, loaded(range(50, 58), whose="same")).summary

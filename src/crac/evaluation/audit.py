@@ -164,7 +164,7 @@ def audit(
     chosen = with_classes(protocol, num_classes)
     evaluation = evaluate(cases, replace(chosen, grid="native"), jobs=jobs, ray=ray, track=track)
     if guarantees is not None:
-        evaluation.realised = realise(guarantees, cases, jobs=jobs, track=track)
+        evaluation.realised = realise(guarantees, cases, jobs=jobs, ray=ray, track=track)
     evaluation.views = look_at(cases, evaluation) if look else []
     return evaluation
 

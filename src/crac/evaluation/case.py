@@ -1,11 +1,15 @@
-"""What is measured: one labelled volume, and sets of them that are loaded one at a time."""
+"""What is measured: one labelled volume, and sets of them that are loaded one at a time; slices of one to look at."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from crac import guarantees
+
+Bytes = NDArray[np.uint8]
 
 
 class Case(NamedTuple):
@@ -105,3 +109,29 @@ class RememberedCases:
             self._free -= size
             self._kept[name] = case
         return case
+
+
+class View(NamedTuple):
+    """Slices of one case, the right way up.
+
+    Attributes:
+        name: Of the volume.
+        which: Why it is shown: ``worst`` or ``middle``.
+        dsc: Its Dice.
+        aspect: Height of a pixel divided by its width.
+        slices: Numbers of the slices in the volume, from 0.
+        label: ``(slices, rows, columns)`` classes.
+        prediction: Predicted classes.
+        confidence: Probability of the predicted class, 255 being 1.
+        image: Intensities, 0 to 255 between two percentiles; empty where there is no image.
+    """
+
+    name: str
+    which: str
+    dsc: float
+    aspect: float
+    slices: list[int]
+    label: Bytes
+    prediction: Bytes
+    confidence: Bytes
+    image: Bytes

@@ -37,13 +37,15 @@ def evaluate(
         protocol: How to measure, with the names of the classes.
         jobs: Processes; cases that come from a GPU are predicted by this one and measured in threads.
         ray: Address of a Ray cluster whose machines see the same files, or ``local`` to start one on this machine with
-            ``jobs`` workers.
+            ``jobs`` workers. Its processors do the work, so cases must not come from a GPU.
         track: Shows progress.
         seen: Called with every case and its row, in this process.
         shapes: Segmentation scores to share with other calls on the same cases, see :func:`measure`; in this process.
     """
     if not cases.names:
         raise InputError("cases must name at least one case; got none")
+    if ray is not None and cases.on_gpu:
+        raise InputError("a Ray cluster measures on its processors: load the model with device cpu (--device cpu)")
     evaluation = Evaluation(protocol)
     here = seen is not None or shapes is not None
     if not here and not cases.on_gpu and (jobs > 1 or ray is not None):

@@ -5,26 +5,21 @@ The paper measures each volume and averages the values (*per volume*). Counting 
 always under their names.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from crac.evaluation.case import Case
+from crac.evaluation.case import Case, View
 from crac.evaluation.protocol import Protocol
 from crac.evaluation.realised import Realised
 from crac.metrics.claims import patient_mean
 from crac.metrics.results import CalibrationResult
 from crac.metrics.segmentation import dice, surface_scores
-
-if TYPE_CHECKING:
-    from crac.evaluation.views import View
 
 SEGMENTATION = ("dsc", "hd95", "asd", "surface_dice")
 CALIBRATION = ("ece", "mce", "ace", "cece", "tace", "tace_adaptive", "nll", "brier", "gap")

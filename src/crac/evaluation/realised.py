@@ -26,19 +26,22 @@ class Realised(NamedTuple):
     summary: dict[str, Any]
 
 
-def realise(found: Guarantees, cases: CaseSource, *, jobs: int = 1, track: Track = silent) -> Realised:
+def realise(
+    found: Guarantees, cases: CaseSource, *, jobs: int = 1, ray: str | None = None, track: Track = silent
+) -> Realised:
     """Measure what guarantees promised on cases with labels, on the grid of their images.
 
     Args:
         found: The guarantees.
         cases: Cases of the same model.
         jobs: Processes; cases that come from a GPU are measured by this one.
+        ray: Ray cluster, see :func:`crac.evaluation.evaluate`.
         track: Shows progress.
 
     Raises:
         InputError: The guarantees were fitted on patients of these cases, which would prove nothing.
     """
-    with Workers(1 if cases.on_gpu else min(jobs, len(cases.names))) as workers:
+    with Workers(1 if cases.on_gpu else min(jobs, len(cases.names)), ray) as workers:
         measured = workers.map(partial(_measured, found, cases), cases.names)
         rows = [row for own in track(measured, "guarantees", len(cases.names)) for row in own]
     if known := sorted({row["patient"] for row in rows}.intersection(found.patients)):

@@ -143,7 +143,7 @@ def evaluate_run(
     evaluation = evaluate(cases, chosen, jobs=jobs, ray=ray, track=track)
     if guarantees is not None:
         native = RunCases.of(run, model, split, data, "native")
-        evaluation.realised = realise(guarantees, native, jobs=jobs, track=track)
+        evaluation.realised = realise(guarantees, native, jobs=jobs, ray=ray, track=track)
     evaluation.views = look_at(cases, evaluation) if look else []
     return evaluation
 

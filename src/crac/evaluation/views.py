@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from crac.data.upright import Upright
 from crac.errors import InputError
 from crac.evaluation.archive import read_arrays
-from crac.evaluation.case import CaseSource
+from crac.evaluation.case import Bytes, CaseSource, View
 from crac.evaluation.measure import Evaluation
 from crac.files import replacing
 
@@ -24,8 +24,6 @@ MOST_SLICES, MOST_PIXELS = 40, 256
 
 IGNORED = 255
 """Label of voxels that are left out of every measure."""
-
-Bytes = NDArray[np.uint8]
 
 
 class Look(NamedTuple):
@@ -45,32 +43,6 @@ class SeenCases(CaseSource, Protocol):
 
     def look(self, name: str) -> Look:
         """Return the image of a case, and which way up it is shown."""
-
-
-class View(NamedTuple):
-    """Slices of one case, the right way up.
-
-    Attributes:
-        name: Of the volume.
-        which: Why it is shown: ``worst`` or ``middle``.
-        dsc: Its Dice.
-        aspect: Height of a pixel divided by its width.
-        slices: Numbers of the slices in the volume, from 0.
-        label: ``(slices, rows, columns)`` classes.
-        prediction: Predicted classes.
-        confidence: Probability of the predicted class, 255 being 1.
-        image: Intensities, 0 to 255 between two percentiles; empty where there is no image.
-    """
-
-    name: str
-    which: str
-    dsc: float
-    aspect: float
-    slices: list[int]
-    label: Bytes
-    prediction: Bytes
-    confidence: Bytes
-    image: Bytes
 
 
 ARRAYS = ("label", "prediction", "confidence", "image")

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from crac.errors import InputError
+from crac.errors import InputError, require
 from crac.files import replacing, write_json
 
 FORMAT = 1
@@ -43,6 +41,7 @@ class Checkpoint:
 
     def save(self, path: Path) -> None:
         """Write the file and its readable copy; either may be interrupted at any moment."""
+        safetensors, save_file = require("safetensors"), require("safetensors.torch").save_file
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors.items()}
         info = {"format": FORMAT, **self.info}
         text = json.dumps(info)
@@ -51,7 +50,7 @@ class Checkpoint:
             mode = partial.stat().st_mode
             try:
                 save_file(tensors, partial, metadata={KEY: text, CHECKSUM: _checksum(text, tensors)})
-            except SafetensorError as error:
+            except safetensors.SafetensorError as error:
                 raise OSError(error) from error
             partial.chmod(mode)  # safetensors would leave the file to its owner alone
         write_json(path.with_suffix(".json"), info)
@@ -86,14 +85,15 @@ class Checkpoint:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Any]:
+    safetensors = require("safetensors")
     if not path.is_file():
         raise InputError(f"{path} is missing: no checkpoint was saved there")
     try:
-        with safe_open(path, framework="pt") as file:
+        with safetensors.safe_open(path, framework="pt") as file:
             yield file
     except InputError:
         raise
-    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+    except (safetensors.SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise DamagedError(f"{path} is damaged or not a safetensors file: {error}") from error
 
 

@@ -3,10 +3,8 @@
 import contextlib
 from pathlib import Path
 
-import yaml
-
 from crac.data import Split
-from crac.errors import InputError
+from crac.errors import InputError, require
 from crac.models.card import ModelCard
 from crac.models.checkpoint import Checkpoint, DamagedError
 
@@ -31,7 +29,7 @@ class Run:
 
     def data(self) -> Path:
         """The store the run was trained on."""
-        path = self.path / "config.yaml"
+        path, yaml = self.path / "config.yaml", require("yaml")
         try:
             return Path(yaml.safe_load(path.read_text(encoding="utf-8"))["data"])
         except (OSError, ValueError, RecursionError, yaml.YAMLError, LookupError, TypeError) as error:

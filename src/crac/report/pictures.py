@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crac.errors import require
-from crac.evaluation.views import IGNORED, View
+from crac.evaluation.case import View
+from crac.evaluation.views import IGNORED
 
 BUDGET = 7_000_000
 """Bytes that all pictures of a page may take together."""

@@ -17,7 +17,8 @@ import numpy as np
 from crac._version import __version__
 from crac.errors import InputError
 from crac.evaluation import Evaluation
-from crac.evaluation.views import CASES, View, load_views
+from crac.evaluation.case import View
+from crac.evaluation.views import CASES, load_views
 from crac.files import finite, read_json
 from crac.metrics.claims import patient_difference
 from crac.report.measure import Difference, Measure
