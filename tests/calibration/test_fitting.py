@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 import crac
-from crac.calibration import Calibrator, sample, sums
+from crac.calibration import Calibrator, pieces, sample, sums
 from crac.errors import InputError
 
 Pair = tuple[Tensor, Tensor]
@@ -140,7 +140,10 @@ def test_class_region_recovers_planted_temperatures() -> None:
     calibrator.fit(lambda: zip(logits.split(3), labels.split(3), strict=True), mask="all")
     assert calibrator.temperature.shape == (3, 2)
     torch.testing.assert_close(calibrator.temperature, planted, rtol=0.02, atol=0)
-    assert calibrator.fitted["voxels"] == labels.numel() == sum(calibrator.fitted["voxels_by_cell"])
+    near = crac.metrics.masks.select_voxels("band", logits, labels)
+    lattice = torch.zeros_like(near)
+    lattice[:, 1::3, 1::3] = True  # 240 voxels a side: every third row and column
+    assert calibrator.fitted["voxels"] == (near | lattice).sum() == sum(calibrator.fitted["voxels_by_cell"])
     assert calibrator.fitted["batches"] == 4
 
 
@@ -237,7 +240,49 @@ def test_data_is_read_once_a_pass_and_never_kept() -> None:
 
     calibrator = crac.build_calibrator("class_region", 3).fit(batches)
     assert calibrator.fitted["passes"] == passes <= 4
-    assert calibrator.fitted["mask"] == "band"
+    assert calibrator.fitted["mask"] == "all"
+    assert crac.build_calibrator("temperature", 3).fit(batches).fitted["mask"] == "band"
+
+
+def organ(side: int, planes: int | None = None) -> Pair:
+    """A small organ, of whose background the network says too little near it, and too much far away."""
+    generator = torch.Generator().manual_seed(side)
+    axes = [torch.arange(length) for length in ((side, side) if planes is None else (planes, side, side))]
+    grid = torch.stack(torch.meshgrid(*axes, indexing="ij")).double()
+    away = (grid[-2:] - side / 2).norm(dim=0) - 12
+    noise = 0.3 * torch.randn(away.shape, generator=generator, dtype=torch.float64)
+    logits = torch.stack([away.clamp(-8, 6) + noise, torch.zeros_like(noise)])
+    drawn = torch.rand(away.shape, generator=generator) < (-logits[0] / 2.5).sigmoid() * (away < 9)
+    return logits.unsqueeze(0), drawn.long().unsqueeze(0)
+
+
+@pytest.mark.parametrize("weight", ["voxel", "volume"])
+@pytest.mark.parametrize("name", ["class_region", "class_region_affine"])
+def test_far_background_counts_by_some_of_it(name: str, weight: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    volumes = organ(320), organ(200)
+    found = crac.build_calibrator(name, 2).fit(lambda: volumes, weight=weight)  # type: ignore[arg-type]
+    banded = fit(name, *volumes, mask="band", weight=weight)
+    monkeypatch.setattr(pieces, "LATTICE", 10**6)
+    exact = fit(name, *volumes, weight=weight)
+    assert exact.fitted["voxels"] == 320**2 + 200**2 > 3 * found.fitted["voxels"]
+
+    def expected(calibrator: Calibrator) -> float:
+        return sum(float(calibrator(logits)[:, 1].sum()) for logits, _ in volumes)
+
+    true = sum(int(labels.sum()) for _, labels in volumes)
+    assert expected(found) == pytest.approx(expected(exact), rel=0.01)
+    assert abs(expected(found) - true) < 0.1 * true < 0.5 * abs(expected(banded) - true)
+
+
+def test_thinned_background_does_not_depend_on_the_division(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, labels = organ(130, planes=20)
+    labels[:, :, :30] = 255  # nobody has looked there
+    whole = fit("class_region", (logits, labels), ignore_index=255)
+    assert whole.fitted["voxels"] < 20 * 100 * 130 / 2
+    monkeypatch.setattr(pieces, "SLAB", 3 * 130**2)
+    slabs = fit("class_region", (logits, labels), ignore_index=255)
+    torch.testing.assert_close(slabs.weights, whole.weights, rtol=1e-9, atol=1e-9)
+    assert slabs.fitted["voxels_by_cell"] == whole.fitted["voxels_by_cell"]
 
 
 def test_errors_that_are_rare_are_not_missed() -> None:

@@ -45,6 +45,7 @@ class Calibrator(nn.Module):
     by_region: ClassVar[bool] = False
     keeps_labels: ClassVar[bool] = True
     default_radii: ClassVar[tuple[int, ...]] = (1,)
+    default_mask: ClassVar[Mask] = "band"
     weights: Tensor
 
     def __init__(
@@ -126,7 +127,7 @@ class Calibrator(nn.Module):
         self,
         batches: Batches,
         *,
-        mask: Mask = "band",
+        mask: Mask | None = None,
         weight: Literal["voxel", "volume"] = "voxel",
         ignore_index: int | None = None,
         from_probabilities: bool = False,
@@ -136,7 +137,10 @@ class Calibrator(nn.Module):
         Args:
             batches: Called once a pass; yields logits ``(B, K, *S)`` and labels ``(B, *S)`` or ``(B, 1, *S)`` of
                 held-out cases.
-            mask: Which voxels count, see :class:`crac.CalibrationMeter`.
+            mask: Which voxels count, see :class:`crac.CalibrationMeter`; the default is the calibrator's own: ``"all"``
+                where cells tell classes and regions apart, so that the interior of the background has a cell of its
+                own, and ``"band"`` where all that background would outweigh the rest. Of ``"all"`` in slices of 128
+                voxels and more, background further than 5 voxels from any foreground counts by evenly spaced voxels.
             weight: What counts the same: every ``"voxel"``, or every ``"volume"`` however many voxels it has; each
                 batch must then be one volume.
             ignore_index: Label of voxels that never count.
@@ -151,6 +155,7 @@ class Calibrator(nn.Module):
         if weight not in ("voxel", "volume"):
             raise one_of("weight", weight, ("voxel", "volume"))
 
+        mask = self.default_mask if mask is None else mask
         if mask not in MASKS:
             raise one_of("mask", mask, MASKS)
         choice = Choice(mask, ignore_index, from_probabilities)

@@ -8,3 +8,4 @@ class ClassRegionCalibrator(Calibrator):
 
     name = "class_region"
     by_class = by_region = True
+    default_mask = "all"

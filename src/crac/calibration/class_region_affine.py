@@ -15,6 +15,7 @@ class ClassRegionAffineCalibrator(Calibrator):
     coefficients = "affine"
     by_class = by_region = True
     default_radii = (1, 2, 4)
+    default_mask = "all"
 
     @property
     def bias(self) -> Tensor:

@@ -84,7 +84,7 @@ def fit_cells(read: Read, coefficients: Coefficients, cells: int, num_classes: i
             own = Sums.zeros(weights, coefficients)
             for part in in_threads(sums, slabs, _threads(slabs)):
                 own = own if part is None else own.plus(part)
-            number = float(own.count.sum())
+            number = float(own.weight.sum())
             batches += number > 0
             total = total.plus(own.weighed(1 / number) if by_volume and number else own)
         return total.over_processes()

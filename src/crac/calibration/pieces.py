@@ -31,8 +31,11 @@ BAND = 5
 SMALLEST = 1e-7
 """Probabilities below it are raised to it before their logarithm is taken."""
 
-Piece = tuple[Tensor, Tensor, Tensor]
-"""Logits ``(K, V)``, labels ``(V,)`` and cells ``(V,)`` of some voxels."""
+LATTICE = 64
+"""Of larger slices so many rows and columns stand for the background that is further than that from any foreground."""
+
+Piece = tuple[Tensor, Tensor, Tensor, Tensor | None]
+"""Logits ``(K, V)``, labels and cells of some voxels, and how many voxels each stands for if not 1, ``(V,)`` each."""
 
 
 def log_probabilities(probabilities: Tensor) -> Tensor:
@@ -77,16 +80,18 @@ class Slab:
         Raises:
             InputError: Scores are not finite, or labels lie outside the classes.
         """
-        axis = self.scores.ndim - 4
+        axis, step = self.scores.ndim - 4, max(1, min(self.labels.shape[-2:]) // LATTICE)
+        step = step if self.choice.mask == "all" else 1
+        mask: Mask = "band" if step > 1 else self.choice.mask
         # What a plane is told by its neighbours: regions, and the foreground nearby.
         reach = [max(self.calibrator.radii)] * self.calibrator.by_region
-        reach += [BAND] * (self.choice.mask == "band" and not self.sample)
+        reach += [BAND] * (mask == "band" and not self.sample)
         halo = max(reach, default=0) if axis else 0
         near = slice(max(self.start - halo, 0), self.stop + halo)
         inner = _along(axis, slice(self.start - near.start, self.stop - near.start))
         truth, seen = self.labels[_along(axis, near)], predicted_classes(self.scores[_along(2 * axis, near)])
-        keep = select_predicted(self.choice.mask, seen.bool(), truth, band=BAND, ignore_index=self.choice.ignore_index)
-        chosen = None if keep is None else _places(keep[inner].flatten())
+        keep = select_predicted(mask, seen.bool(), truth, band=BAND, ignore_index=self.choice.ignore_index)
+        chosen, stands_for = (None, None) if keep is None else self._chosen(keep[inner], truth[inner], step)
         if (truth[inner].numel() if chosen is None else chosen.numel()) == 0:
             return None
         here = [seen, truth]
@@ -98,7 +103,21 @@ class Slab:
         logits = torch.stack([_chosen(plane, chosen) for plane in planes])
         logits = log_probabilities(logits) if self.choice.from_probabilities else logits
         logits = self.calibrator.widened(logits, 0) if self.calibrator.coefficients == "vector" else logits
-        return logits, maps[1], self.calibrator.join(maps[0].int(), *maps[2:])
+        return logits, maps[1], self.calibrator.join(maps[0].int(), *maps[2:]), stands_for
+
+    def _chosen(self, keep: Tensor, labels: Tensor, step: int) -> tuple[Tensor, Tensor | None]:
+        """The places of the voxels to keep and, with a step, of one in each square of others that it stands for.
+
+        The others are background that is predicted as such, nearly always with certainty: many, and much alike. Which
+        of them are taken depends on their place in the slice only, not on how the data was divided.
+        """
+        if step == 1:
+            return _places(keep.flatten()), None
+        taken, every = keep.clone(), slice(step // 2, None, step)
+        lattice, ignored = labels[..., every, every], self.choice.ignore_index
+        taken[..., every, every] = torch.ones_like(lattice, dtype=torch.bool) if ignored is None else lattice != ignored
+        chosen = _places(taken.flatten())
+        return chosen, torch.where(_chosen(keep, chosen), 1.0, float(step**2)).double()
 
 
 def slabs(

@@ -54,9 +54,9 @@ def add_fitting_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--mask",
-        default="band",
         choices=("band", "all"),
-        help="voxels to fit on: those within 5 of the foreground, or all, which volumes need (default: %(default)s)",
+        help="voxels to fit on: those within 5 of the foreground, or all (default: all for class_region and "
+        "class_region_affine, band for the others)",
     )
     parser.add_argument("--compare", action="store_true", help="judge every method and write nothing")
     parser.add_argument("--folds", type=int, default=5, metavar="N", help="groups of patients (default: %(default)s)")

@@ -122,7 +122,7 @@ def calibrate(
     given: Calibratable,
     method: str = "class_region",
     *,
-    mask: Mask = "band",
+    mask: Mask | None = None,
     folds: int = 5,
     force: bool = False,
     track: Track = silent,
@@ -132,7 +132,7 @@ def calibrate(
     Args:
         given: The cases, see :func:`of_run` and :func:`of_files`.
         method: One of :data:`crac.CALIBRATORS`.
-        mask: Voxels it is fitted on, see :class:`crac.CalibrationMeter`; volumes need ``"all"``.
+        mask: Voxels it is fitted on, see :meth:`crac.calibration.Calibrator.fit`.
         folds: Groups of patients that are left out in turn, to see what it is worth.
         force: Fit even where no gain is shown.
         track: Shows progress.
@@ -156,11 +156,11 @@ def calibrate(
 
 
 def compare_calibrators(
-    given: Calibratable, *, mask: Mask = "band", folds: int = 5, track: Track = silent
+    given: Calibratable, *, mask: Mask | None = None, folds: int = 5, track: Track = silent
 ) -> dict[str, list[Gain]]:
     """Judge every calibrator on patients left out; arguments as for :func:`calibrate`."""
     return {name: _crossed(given, name, mask, folds, track).gains() for name in CALIBRATORS if name != "identity"}
 
 
-def _crossed(given: Calibratable, method: str, mask: Mask, folds: int, track: Track) -> CrossFit:
+def _crossed(given: Calibratable, method: str, mask: Mask | None, folds: int, track: Track) -> CrossFit:
     return cross_fit(given.cases, partial(given.make, method), given.protocol, folds, track, mask)

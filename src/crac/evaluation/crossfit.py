@@ -86,7 +86,7 @@ def cross_fit(
     protocol: Protocol,
     folds: int = 5,
     track: Track = silent,
-    mask: Mask = "band",
+    mask: Mask | None = None,
 ) -> CrossFit:
     """Measure cases before and after calibration by calibrators that never saw their patients.
 
@@ -96,7 +96,7 @@ def cross_fit(
         protocol: How to measure.
         folds: Groups the patients are divided into, at most as many as there are patients.
         track: Shows progress.
-        mask: Voxels that calibrators are fitted on, see :class:`crac.CalibrationMeter`.
+        mask: Voxels that calibrators are fitted on, see :meth:`crac.calibration.Calibrator.fit`.
     """
     before, after = Evaluation(protocol), Evaluation(protocol)
     for calibrator, names in left_out(cases, make, folds, track, mask, protocol.ignore_index):
@@ -112,7 +112,7 @@ def left_out(
     make: Callable[[], Calibrator],
     folds: int = 5,
     track: Track = silent,
-    mask: Mask = "band",
+    mask: Mask | None = None,
     ignore_index: int | None = None,
 ) -> Iterator[tuple[Calibrator, list[str]]]:
     """Yield a calibrator for each group of patients, fitted on all the others, and the names of the group's cases.
