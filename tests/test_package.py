@@ -10,9 +10,7 @@ import pytest
 
 import crac
 from common import ROOT
-from crac import errors
 from crac.cli import COMMANDS, main
-from crac.cli.doctor import DISTRIBUTION
 
 
 def test_import_brings_only_what_every_user_needs():
@@ -25,12 +23,6 @@ def test_import_brings_only_what_every_user_needs():
 
 def test_public_names_exist():
     assert all(hasattr(crac, name) for name in crac.__all__)
-
-
-def test_missing_extra_is_one_sentence(monkeypatch):
-    monkeypatch.setitem(sys.modules, "nibabel", None)
-    with pytest.raises(errors.MissingExtraError, match=r"nibabel is not installed; run: pip install 'crac\[audit\]'"):
-        errors.require("nibabel")
 
 
 @pytest.mark.parametrize(
@@ -51,29 +43,6 @@ def test_commands_name_the_extra_they_lack(command, package, tmp_path):
     done = subprocess.run(arguments, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}, check=False)
     assert done.returncode == 2
     assert re.fullmatch(rf"crac {command}: {package} is not installed; run: pip install 'crac\[\w+\]'\n", done.stderr)
-
-
-def test_extras_are_those_of_the_package():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for extra, packages in errors.EXTRAS.items():
-        asked = {re.match(r"[\w-]+", requirement).group() for requirement in extras[extra]}
-        assert {DISTRIBUTION.get(package, package) for package in packages} <= asked
-
-
-def test_a_broken_dependency_is_not_called_missing(tmp_path, monkeypatch):
-    (tmp_path / "half_installed.py").write_text("import no_such_module_at_all\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="no_such_module_at_all") as caught:
-        errors.require("half_installed")
-    assert not isinstance(caught.value, errors.MissingExtraError)
-
-
-def test_problems_are_listed_together():
-    error = errors.ProblemsError("the folder x: y", ["a is missing", "b is broken"])
-    assert str(error) == "the folder x: y: 2 problems\n  - a is missing\n  - b is broken"
-    import pickle
-
-    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 def test_unknown_command_leaves_with_2(capsys):
@@ -145,3 +114,9 @@ def test_every_dependency_has_its_licence_listed():
     listed = (ROOT / "THIRD_PARTY.md").read_text(encoding="utf-8").lower()
     names = {re.match(r"[\w-]+", requirement).group().lower() for requirement in asked} - {"crac"}
     assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", listed)] == []
+
+
+def test_the_benchmark_stays_small():
+    """Suite, runner, results and report; what is not about a matrix of trainings has its place in a layer below."""
+    modules = {path.stem for path in (ROOT / "src/crac/benchmark").glob("*.py")} - {"__init__"}
+    assert modules == {"suite", "runner", "job", "results", "tables", "figures", "reading", "report"}

@@ -38,15 +38,6 @@ def test_nothing_predicted_and_nothing_expected_is_nothing_to_doubt() -> None:
     )  # much is expected, nothing is predicted
 
 
-def test_dice_of_a_case() -> None:
-    for case in patients(4):
-        predicted = case.probabilities.argmax(0)
-        expected = crac.dice(predicted, case.labels, CLASSES)[1:].nanmean()
-        assert check_case(case, CLASSES, "").counts.dice == pytest.approx(float(expected))
-    empty = crac.Case(np.stack([np.ones((3, 3)), np.zeros((3, 3))]), np.zeros((3, 3), int), (1.0, 1.0))
-    assert check_case(empty, 2, "").counts.dice == 1
-
-
 @pytest.mark.parametrize("score", ["expected_dice", "boundary_entropy", "volume_uncertainty"])
 def test_few_bad_cases_pass_without_a_flag(score: str) -> None:
     cases = patients(60)

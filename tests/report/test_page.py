@@ -8,7 +8,7 @@ import pytest
 from tests.report.evaluations import CLASSES, NAUGHTY, evaluation
 
 from crac.report.measure import Measure
-from crac.report.page import Block, Step, render, verdict
+from crac.report.page import render, verdict
 from crac.report.result import Result, difference
 
 
@@ -152,20 +152,6 @@ def test_without_names_nothing_tells_who_it_is(folders):
         assert name not in text
     assert "cases" not in page.ids
     assert {"reliability", "gaps", "segmentation", "patients", "print"} <= page.ids
-
-
-def test_sections_without_content_are_left_out(folders):
-    result = Result.read(folders(), "x")
-    _, page = page_of(result)
-    assert not {"calibration", "differences", "story"} & page.ids
-    gain = {"nll[band]": {"before": 0.5, "after": 0.4, "difference": [-0.1, -0.15, -0.05]}}
-    told = Result("x", {**result.summary, "calibration": {"method": "class_region", "gain": gain}}, result.rows)
-    story = [Step("First", "We began.", "crac demo --out <DIR>")]
-    _, page = page_of(told, story=story, blocks=[Block("more", "And <more>", ["safe"])])
-    assert {"calibration", "story", "more"} <= page.ids
-    assert "-0.1000 [-0.1500, -0.0500]" in page.text
-    assert "crac demo --out <DIR>" in page.text
-    assert "And <more>" in page.text
 
 
 def test_a_volume_without_values_shows_dashes():

@@ -140,22 +140,3 @@ def test_other_settings_or_a_broken_fold_are_told(folds: Path, small: Any, store
     assert result.left == ["fold_0"]
     assert "InputError" in (tmp_path / "some" / "fold_0.log").read_text()
     assert Checkpoint.read_info(tmp_path / "some" / "fold_1" / "best.safetensors")["dice"] == result.dice["fold_1"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--data", "x", "--out", "y", "--jobs", "2"], "--jobs goes with --folds"),
-        (["--data", "x", "--out", "y", "--fold", "0", "--ray"], "--fold, --ray goes with --folds"),
-    ],
-)
-def test_options_of_folds_need_folds(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", *arguments]) == 2
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("damaged", ["[]", "{}", '{"settings": {}, "test": 3}', '{"settings": null, "test": {}}'])
-def test_a_damaged_description_of_folds_is_said(damaged: str, tmp_path: Path) -> None:
-    (tmp_path / "folds.json").write_text(damaged)
-    with pytest.raises(InputError, match=r"folds\.json is damaged"):
-        resume_folds(tmp_path)

@@ -68,8 +68,8 @@ def in_strips(do: Callable[[Tensor], Tensor], image: Tensor, reach: int) -> Tens
 
     Args:
         do: Finds for every pixel of an image ``(..., H, W)`` a value that depends on pixels within ``reach`` of it.
-        image: Where to.
-        reach: Along ``H``.
+        image: The image.
+        reach: How far such pixels lie along ``H``.
     """
     rows = image.shape[-2]
     if image.device.type != "cpu" or rows <= STRIP:

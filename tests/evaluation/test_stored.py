@@ -1,0 +1,66 @@
+"""Probabilities written back as they were stored, rounded without another winner."""
+
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from tests.cli.foreign import AFFINE, overconfident
+from tests.evaluation.test_apply import apply, read
+
+import crac
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.uint8])
+def test_no_label_changes_when_numbers_are_rounded(dtype: Any, tmp_path: Path) -> None:
+    """Nearly equal probabilities become equal in half precision and in 255 steps; the winner is then one step ahead."""
+    made = crac.build_calibrator("temperature", 3)
+    made.weights[:] = 0.05  # as flat as it gets
+    made.save(tmp_path / "c.json")
+    p = overconfident(3)[0]
+    (tmp_path / "in").mkdir()
+    if dtype == np.float16:
+        np.savez_compressed(tmp_path / "in" / "case_01.npz", probabilities=p.astype(dtype).transpose(0, 3, 2, 1))
+        before, kind = p.astype(dtype), "npz"
+    else:
+        image = nib.Nifti1Image(np.moveaxis(np.rint(p * 255), 0, 3).astype(np.uint8), AFFINE)
+        image.header.set_slope_inter(1 / 255, 0)
+        image.to_filename(tmp_path / "in" / "case_01.nii.gz")
+        before, kind = read(tmp_path / "in", "last"), "last"
+        assert nib.load(tmp_path / "in" / "case_01.nii.gz").dataobj.slope == pytest.approx(1 / 255)
+    assert apply(tmp_path) == 0
+    after = read(tmp_path / "out", kind)
+    np.testing.assert_array_equal(after.argmax(0), before.argmax(0))
+    if dtype == np.uint8:
+        written = nib.load(tmp_path / "out" / "case_01.nii.gz")
+        assert written.get_data_dtype() == np.uint8
+        assert written.dataobj.slope == pytest.approx(1 / 255)
+        flat = made.from_probabilities(torch.tensor(before[None], dtype=torch.float32))[0]
+        np.testing.assert_allclose(after, flat, atol=1.51 / 255)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+@pytest.mark.parametrize("name", ["case", "case_1", "case_017"])
+def test_the_foreground_alone(name: str, dtype: Any, tmp_path: Path, capsys: Any) -> None:
+    """A binary task may come as one map; calibrated, it is on the same side of one half."""
+    made = crac.build_calibrator("class", 2)
+    made.weights[:] = torch.tensor([[0.05], [0.1]])
+    made.save(tmp_path / "c.json")
+    (tmp_path / "in").mkdir()
+    p = overconfident(1)[0][1]
+    image = nib.Nifti1Image(p if dtype == np.float32 else np.rint(p * 255).astype(np.uint8), AFFINE)
+    image.header.set_slope_inter(1 if dtype == np.float32 else 1 / 255, 0)
+    image.to_filename(tmp_path / "in" / f"{name}.nii.gz")
+    before = np.asarray(nib.load(tmp_path / "in" / f"{name}.nii.gz").dataobj)
+    assert apply(tmp_path) == 0
+    after = np.asarray(nib.load(tmp_path / "out" / f"{name}.nii.gz").dataobj)
+    pair = torch.tensor(np.stack([1 - before, before])[None], dtype=torch.float32)
+    np.testing.assert_allclose(
+        after, made.from_probabilities(pair)[0, 1], atol=1e-6 if dtype == np.float32 else 1.51 / 255
+    )
+    np.testing.assert_array_equal(after > 0.5, before > 0.5)
+    nib.Nifti1Image((p > 0.5).astype(np.uint8), AFFINE).to_filename(tmp_path / "in" / f"{name}.nii.gz")
+    assert apply(tmp_path, "--out", str(tmp_path / "other")) == 2
+    assert "holds 0 and 1 only: a label map" in capsys.readouterr().err
