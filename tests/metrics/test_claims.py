@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crac.metrics.claims import LEAST_PATIENTS, patient_difference, patient_mean, side_of_zero, too_few
+from crac.metrics.claims import (
+    LEAST_PATIENTS,
+    by_patient,
+    known_mean,
+    patient_difference,
+    patient_mean,
+    side_of_zero,
+    too_few,
+)
 from crac.metrics.ranks import Interval, paired_bootstrap
 
 
@@ -45,3 +53,14 @@ def test_five_patients_that_agree_may_be_chance_and_six_may_not():
     assert 2 * 0.5 ** (LEAST_PATIENTS - 1) > 0.05 > 2 * 0.5**LEAST_PATIENTS
     assert too_few(1).startswith("1 patient is too few")
     assert too_few(2).startswith("2 patients are too few")
+
+
+def test_volumes_of_a_patient_are_averaged_where_they_have_a_value():
+    rows = [
+        {"patient": patient, "dsc": value}
+        for patient, value in (("b", 1.0), ("a", np.nan), ("b", np.nan), ("c", np.nan), ("a", 0.25), ("b", 0.5))
+    ]
+    found = by_patient(rows, "dsc")
+    assert found == pytest.approx({"b": 0.75, "a": 0.25, "c": np.nan}, nan_ok=True)
+    assert known_mean(list(found.values())) == 0.5
+    assert np.isnan(known_mean([]))

@@ -28,7 +28,7 @@ from crac.training.config import PLANNED
 from crac.training.run import RunFolder
 
 NOT_FOR_OTHERS = ("command", "machine", "platform", "started")
-"""What a run records about its start that is nobody else's business, or differs without meaning."""
+"""What a run records about its start that is private to its machine, or differs without meaning."""
 
 CURVES = ("epoch", "train_loss", "validation_loss", "dice", "ece")
 LOGIT_RANGE, LOGIT_BINS = (-40.0, 40.0), 160

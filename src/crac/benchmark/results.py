@@ -236,9 +236,9 @@ class Group:
     Attributes:
         labels: Name of a method -> what the tables call it, in the order of :data:`crac.METHODS`.
         methods: The names without the values of sweeps: the rows of the tables.
-        trained: Those without a calibrator and without mirroring.
-        ours: Those trained with CRaC.
-        rivals: Those the text compares ours with: NACL and temperature scaling.
+        trained: Those of them without a calibrator and without mirroring.
+        ours: Those of them trained with CRaC.
+        rivals: Those of them that the text compares ours with: NACL and temperature scaling.
         sweeps: Loss -> the keyword that was varied, and for each of its values, growing, the name of the method; a row
             of the tables that sets the keyword among its options is one of them.
         volumes: A row per method, seed and volume, a column per measure.

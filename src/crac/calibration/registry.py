@@ -29,7 +29,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
 """Name -> class of the calibrator."""
 OPTIONS = ("radii", "regions")
 MOST_CLASSES = 2**16
-"""Of a calibrator in a file, whose numbers are not believed beyond what a network could have."""
+"""Classes that a calibrator in a file may have: a damaged number must not ask for more memory than any network."""
 
 
 def build_calibrator(name: str, num_classes: int, **options: Any) -> Calibrator:

@@ -80,7 +80,7 @@ def sums_over(
         logits: ``(K, V)``.
         labels: ``(V,)``.
         cell: ``(V,)``.
-        weight: Of each voxel, ``(V,)``; 1 by default.
+        weight: Weight of each voxel, ``(V,)``; 1 by default.
     """
     total, own = Sums.zeros(weights, coefficients), weights.to(logits.device)
     add, size = (_scale, PART) if coefficients == "scale" else (_biased, 4 * PART)  # the latter goes cell by cell

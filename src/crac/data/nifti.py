@@ -112,11 +112,11 @@ def write_channels(
     """Write a file whose channels come one after the other, with the geometry of ``like``, whole or not at all.
 
     Args:
-        path: Where to.
+        path: File to write.
         channels: ``(X, Y, Z)`` or ``(X, Y)`` each.
-        shape: Of the file, ``(X, Y, Z, C)`` where there is more than one.
-        dtype: Of the file.
-        like: Whose header the file gets.
+        shape: Shape of the file, ``(X, Y, Z, C)`` where there is more than one channel.
+        dtype: Type of the numbers in the file.
+        like: Volume whose header the file gets.
         slope: What readers multiply the values with.
     """
     path = Path(path)

@@ -41,7 +41,7 @@ class Case(Strict):
 
     Args:
         name: Name of the case.
-        patient: Whom it shows.
+        patient: The patient it shows.
         group: Stratum for splits, if known.
         geometry: The input's grid, which ``Store.restore`` returns to.
         spacing: Millimetres along the input's ``(X, Y, Z)``.

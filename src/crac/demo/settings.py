@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 PRESET = "signed"
-"""Of CRaC: the one that did no harm in the benchmark, with Dice and without."""
+"""The preset of CRaC: the one that did no harm in the benchmark, with Dice and without."""
 CHECKPOINT = "last"
-"""Of both: while the rate is still high, Dice can be highest on few validation patients, and the network unfinished."""
+"""The checkpoint of both: on few validation patients Dice can be highest while the learning rate is still high."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class DemoSettings:
         size: Rows and columns of a prepared slice.
         slices: About how many slices a volume has.
         width: Filters of the network's first level.
-        epochs: Of each training.
+        epochs: Epochs of each training.
         patches: How often an epoch shows a slice, each time changed in another way.
         alpha: The risk that the promises accept.
-        seed: Of patients, weights and order.
+        seed: Seed of patients, weights and order.
     """
 
     train: int = 6

@@ -1,4 +1,4 @@
-"""Archives of arrays, looked at before they are believed."""
+"""Archives of arrays, whose headers are checked before memory is taken for them."""
 
 import zipfile
 from pathlib import Path

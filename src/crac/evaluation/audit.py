@@ -140,7 +140,7 @@ def audit(
         labels: Folder of NIfTI label maps; the file names pair them.
         protocol: What to measure; its class names must be as many as the classes. ``clinical`` if not given, with
             numbers for the classes. Voxels with its ``ignore_index`` as their label do not count.
-        orientation: Of nnU-Net's ``.npz`` whose ``.pkl`` are missing: ``stored`` as in the images, or ``ras``.
+        orientation: Orientation of ``.npz`` whose ``.pkl`` are missing: ``stored`` as in the images, or ``ras``.
         patient: Regular expression for the part of a name that says whose volume it is; by default each volume is of
             another patient.
         guarantees: Promises about this model, to be measured as well.

@@ -16,8 +16,8 @@ class Case(NamedTuple):
     """What a model says about one volume, and what is true.
 
     Attributes:
-        name: Of the volume.
-        patient: Whom it shows.
+        name: Name of the volume.
+        patient: The patient it shows.
         scores: ``(K, *S)`` probabilities, or logits.
         labels: ``(*S)`` integers, on the device of the scores.
         spacing: Millimetres between voxels along each axis of ``S``.
@@ -115,7 +115,7 @@ class View(NamedTuple):
     """Slices of one case, the right way up.
 
     Attributes:
-        name: Of the volume.
+        name: Name of the volume.
         which: Why it is shown: ``worst`` or ``middle``.
         dsc: Its Dice.
         aspect: Height of a pixel divided by its width.

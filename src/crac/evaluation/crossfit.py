@@ -53,7 +53,10 @@ class CrossFit(NamedTuple):
         columns = [f"{name}[{mask}]" for mask in self.before.protocol.masks for name in MEASURES]
         gains = []
         for column in columns:
-            first, second = (np.array(_by_patient(one, column)) for one in (self.before, self.after))
+            first, second = (
+                np.array([mean for _, mean in sorted(one.by_patient(column).items())])
+                for one in (self.before, self.after)
+            )
             known = np.isfinite(first) & np.isfinite(second)
             if known.sum() >= 2:
                 means = float(first[known].mean()), float(second[known].mean())
@@ -140,10 +143,3 @@ def calibrated_case(calibrator: Calibrator, case: Case) -> Case:
 
 def _logits(case: Case) -> Tensor:
     return case.scores if case.from_logits else log_probabilities(case.scores)
-
-
-def _by_patient(evaluation: Evaluation, column: str) -> list[float]:
-    values: dict[str, list[float]] = {}
-    for row in evaluation.rows:
-        values.setdefault(row["patient"], []).append(row[column])
-    return [float(np.mean(values[patient])) for patient in sorted(values)]

@@ -120,7 +120,7 @@ def guarantee_files(
         alpha: The risk that is accepted.
         patient: Regular expression for the part of a file's name that says whose it is; by default each volume is of
             another patient.
-        orientation: Of nnU-Net's ``.npz`` whose ``.pkl`` are missing, see :func:`crac.evaluation.audit`.
+        orientation: Orientation of nnU-Net's ``.npz`` whose ``.pkl`` are missing, see :func:`crac.evaluation.audit`.
         ignore_index: Label of voxels that nobody has labelled, if there is one.
         jobs: Processes that check the files.
         track: Shows progress.

@@ -17,7 +17,7 @@ from torch import Tensor
 from crac.evaluation.case import Case, View
 from crac.evaluation.protocol import Protocol
 from crac.evaluation.realised import Realised
-from crac.metrics.claims import patient_mean
+from crac.metrics.claims import by_patient, known_mean, patient_mean
 from crac.metrics.results import CalibrationResult
 from crac.metrics.segmentation import dice, surface_scores
 
@@ -94,7 +94,7 @@ def _segmentation(predicted: Tensor, labels: Tensor, size: Sequence[float], prot
         for k in range(1, len(names))
     ]
     columns |= dict(zip(SEGMENTATION[1:], map(list, zip(*found, strict=True)), strict=True))
-    means = {metric: _spread(np.array(values))["mean"] for metric, values in columns.items()}
+    means = {metric: known_mean(values) for metric, values in columns.items()}
     return means | {
         f"{metric}.{name}": value
         for metric, values in columns.items()
@@ -152,10 +152,7 @@ class Evaluation:
 
     def by_patient(self, column: str) -> dict[str, float]:
         """The mean of a column over each patient's volumes that have a value; NaN where none has."""
-        values: dict[str, list[float]] = {}
-        for row in self.rows:
-            values.setdefault(row["patient"], []).append(row[column])
-        return {patient: _spread(np.array(own, dtype=np.float64))["mean"] for patient, own in values.items()}
+        return by_patient(self.rows, column)
 
     def over_patients(self) -> dict[str, dict[str, float]]:
         """Means over patients with their 95 % intervals; the interval of too few patients is NaN."""

@@ -63,7 +63,7 @@ def read_probabilities(
         path: The ``.npz``; its ``.pkl`` beside it says how nnU-Net's reader has turned the image.
         label: The label map.
         segmentation: What nnU-Net made of the probabilities, which tells the same where the ``.pkl`` is missing.
-        orientation: Of the array where neither is there: ``stored`` as in the image, or turned to ``ras``.
+        orientation: Orientation of the array where neither is there: ``stored`` as in the image, or ``ras``.
 
     Raises:
         InputError: The file is damaged, its shape, spacing or position is not the label's, or its orientation cannot

@@ -15,9 +15,9 @@ class OnlineScores:
     Regions are those of the images given: of slices for batches of slices, of volumes for volumes.
 
     Args:
-        names: Of the volumes.
+        names: Names of the volumes.
         class_names: The background first.
-        device: Of the batches.
+        device: Device of the batches.
         ignore_index: Label of voxels that do not count.
     """
 

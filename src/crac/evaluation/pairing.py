@@ -21,11 +21,11 @@ class FilePair:
     """A label file and its probabilities.
 
     Attributes:
-        name: Of the label file, without its ending.
+        name: Name of the label file, without its ending.
         label: The label map.
         probabilities: The ``.npz``, the 4-D NIfTI, or one NIfTI a class in the order of the classes.
         segmentation: The label map nnU-Net writes beside its ``.npz``, if it is there.
-        orientation: Of an ``.npz`` whose ``.pkl`` is missing, if it is known.
+        orientation: Orientation of an ``.npz`` whose ``.pkl`` is missing, if it is known.
         ignore_index: Label of voxels that belong to no class, if there is one.
     """
 

@@ -43,8 +43,8 @@ class Protocol:
         threshold: TACE leaves out probabilities up to it.
         hd95: Definition of HD95, see :func:`crac.hd95`.
         empty: What the distances are where a class is absent from the prediction or the labels.
-        tolerance: Of the surface Dice, in ``unit``.
-        unit: Of all distances: ``"mm"`` or ``"voxel"``.
+        tolerance: Tolerance of the surface Dice, in ``unit``.
+        unit: Unit of all distances, ``"mm"`` or ``"voxel"``.
         grid: Where runs are measured: the ``"native"`` grid of the image, or the ``"prepared"`` one.
         regions: Where neighbourhoods are taken that tell inside from boundary, and near from far: in the ``"volume"``
             (3-D), or in each ``"slice"``.
@@ -108,7 +108,7 @@ class Protocol:
 
         Args:
             name: One of :data:`PROTOCOLS`.
-            dims: Of the network: one that sees slices (2) tells inside from boundary in each slice, one that sees
+            dims: Dimensions of the network: one of slices (2) tells inside from boundary in each slice, one of
                 volumes (3) in the volume, unless ``regions`` is among the changes.
             class_names: One per class, background first.
             ignore_index: Label of voxels that do not count, if there is one.

@@ -13,6 +13,7 @@ from crac.guarantees import Guarantees, risk_coverage
 from crac.guarantees.case import check_case
 from crac.guarantees.margin import needed
 from crac.metrics import paired_bootstrap
+from crac.metrics.claims import by_patient, known_mean
 from crac.parallel import Workers
 from crac.progress import Track, silent
 
@@ -126,20 +127,23 @@ def _summary(found: Guarantees, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _class_summary(found: Guarantees, number: int, rows: Sequence[Row]) -> dict[str, Any]:
-    width, true = _mean([row["high_ml"] - row["low_ml"] for row in rows]), _mean([row["true_ml"] for row in rows])
+    width, true = (
+        known_mean([row["high_ml"] - row["low_ml"] for row in rows]),
+        known_mean([row["true_ml"] for row in rows]),
+    )
     errors = {
-        f"{name}_error_ml": _mean([abs(row[f"{name}_ml"] - row["true_ml"]) for row in rows])
+        f"{name}_error_ml": known_mean([abs(row[f"{name}_ml"] - row["true_ml"]) for row in rows])
         for name in ("estimate", "argmax")
     }
     return {
         "possible": _risk(rows, "possible_misses", found.possible.reasons.get(number))
         | {"threshold": float(found.possible.thresholds[number])}
         | _size(rows, "possible")
-        | {"argmax": _mean(_by_patient(rows, "argmax_misses"))},
+        | {"argmax": known_mean(_known(rows, "argmax_misses"))},
         "certain": _risk(rows, "certain_wrong", found.certain.reasons.get(number))
         | {"threshold": float(found.certain.thresholds[number])}
         | _size(rows, "certain")
-        | {"argmax": _mean(_by_patient(rows, "argmax_wrong"))},
+        | {"argmax": known_mean(_known(rows, "argmax_wrong"))},
         "margin": _coverage(rows, "margin_misses", found.margin.reasons.get(number))
         | {"millimetres": float(found.margin.millimetres[number])},
         "core": _coverage(rows, "core_misses", found.margin.reasons.get(number))
@@ -169,25 +173,21 @@ def _referral_summary(found: Guarantees, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _by_patient(rows: Sequence[Row], column: str) -> list[float]:
-    """The mean of each patient's volumes, those without a value left out."""
-    values: dict[str, list[float]] = {}
-    for row in rows:
-        if not math.isnan(row[column]):
-            values.setdefault(row["patient"], []).append(row[column])
-    return [float(np.mean(own)) for own in values.values()]
+def _known(rows: Sequence[Row], column: str) -> list[float]:
+    """The means of the patients who have a value."""
+    return [mean for mean in by_patient(rows, column).values() if not math.isnan(mean)]
 
 
 def _risk(rows: Sequence[Row], column: str, reason: str | None) -> dict[str, Any]:
     """Mean loss over patients, with a bootstrap interval."""
-    values = _by_patient(rows, column)
+    values = _known(rows, column)
     low, high = paired_bootstrap(values, [0.0] * len(values))[1:] if len(values) > 1 else (math.nan, math.nan)
-    return {"reason": reason, "realised": _mean(values), "interval": [low, high], "patients": len(values)}
+    return {"reason": reason, "realised": known_mean(values), "interval": [low, high], "patients": len(values)}
 
 
 def _coverage(rows: Sequence[Row], column: str, reason: str | None) -> dict[str, Any]:
     """Share of patients for whom the promise was kept, with its exact binomial (Clopper-Pearson) interval."""
-    values = _by_patient(rows, column)
+    values = _known(rows, column)
     patients, missed = len(values), sum(values)
     low, high = exact_interval(patients - missed, patients)
     realised = 1 - missed / patients if patients else math.nan
@@ -211,14 +211,8 @@ def exact_interval(successes: float, trials: int, level: float = 0.95) -> tuple[
 
 def _size(rows: Sequence[Row], name: str) -> dict[str, float]:
     """How large the sets are, in millilitres and beside the true volumes."""
-    size, true = (_mean([row[f"{column}_ml"] for row in rows]) for column in (name, "true"))
+    size, true = (known_mean([row[f"{column}_ml"] for row in rows]) for column in (name, "true"))
     return {"size_ml": size, "size_share": _ratio(size, true)}
-
-
-def _mean(values: Sequence[float]) -> float:
-    """Of those that are known."""
-    known = [value for value in values if not math.isnan(value)]
-    return float(np.mean(known)) if known else math.nan
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -23,9 +23,9 @@ class Stored(ABC):
     """The probabilities of one volume.
 
     Args:
-        name: Of the volume.
-        files: That hold them.
-        beside: That belong to them: for nnU-Net, the properties, then the label map.
+        name: Name of the volume.
+        files: Files that hold them.
+        beside: Files that belong to them: for nnU-Net, the properties, then the label map.
     """
 
     def __init__(self, name: str, files: tuple[Path, ...], beside: tuple[Path, ...] = ()) -> None:
@@ -40,7 +40,7 @@ class Stored(ABC):
         """Write other probabilities ``(K, X, Y, Z)`` into files of the same names and kind.
 
         Args:
-            folder: Where to.
+            folder: Folder to write into.
             probabilities: What is to be written.
             winner: Class ``(X, Y, Z)`` that stays the most probable one when they are rounded; None lets it change.
         """

@@ -84,7 +84,7 @@ def measure_variants(
 
     Args:
         variants: What to measure.
-        model: Without a calibrator.
+        model: A model without a calibrator.
         store: Where the volumes are.
         split: The parts.
         protocol: How to measure.

@@ -38,7 +38,7 @@ def within(mask: Tensor, dims: int, distance: float, spacing: Sequence[float] | 
     margin = [int(distance / side) + 1 for side in sides]
 
     def near(part: Tensor) -> Tensor:
-        """Of a strip, look only at the part where there is something."""
+        """Look only at the part of a strip that holds the mask and what is near it."""
         box = _box(part, dims, margin)
         out = torch.zeros_like(part)
         if box is not None:

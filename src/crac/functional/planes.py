@@ -25,7 +25,7 @@ def distance_penalty(logits: Tensor, target: Callable[[int], Tensor], terms: Ter
     Args:
         logits: ``(B, K, *S)``.
         target: The targets ``(B, *S)`` of a class.
-        terms: From a class and its distances ``(B, *S)``, the penalty and its derivative.
+        terms: Function of a class and its distances ``(B, *S)`` that returns the penalty and its derivative.
         valid: Boolean ``(B, *S)``: the pixels that count, ``None`` for all.
     """
     total: Tensor = _DistancePenalty.apply(logits, target, terms, valid)[0]  # type: ignore[no-untyped-call]

@@ -51,7 +51,7 @@ def soft_targets(
 
     Args:
         labels: Integers, ``(B, *S)`` with 2 or 3 spatial dimensions.
-        region: Of each pixel, ``(B, *S)``: 0 inside.
+        region: Region of each pixel, ``(B, *S)``: 0 inside.
         num_classes: ``K``.
         border: What lies outside the image: ``"replicate"`` or ``"background"``.
         kernel_size: Side of the patch, odd.

@@ -26,9 +26,9 @@ class Guarantees:
         alpha: The risk that each of them accepts.
         class_names: One per class, the background first; numbers if not given.
         unit: What several volumes of a patient count as, see :class:`~crac.guarantees.base.Guarantee`.
-        scale: Of :class:`VolumeInterval`.
-        score: Of :class:`Referral`.
-        acceptable: Of :class:`Referral`.
+        scale: As for :class:`VolumeInterval`.
+        score: As for :class:`Referral`.
+        acceptable: As for :class:`Referral`.
 
     Attributes:
         possible: :class:`RiskControl` of the voxels missed: its sets hold all that cannot be excluded.
@@ -36,7 +36,7 @@ class Guarantees:
         margin: :class:`Margin`.
         volume: :class:`VolumeInterval`.
         referral: :class:`Referral`.
-        patients: Whom they were fitted on.
+        patients: Patients they were fitted on.
         fitted: What else there is to say about that, plain data.
     """
 

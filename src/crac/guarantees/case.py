@@ -27,7 +27,8 @@ class Case(NamedTuple):
         probabilities: ``(K, *S)``, the background first; a tensor or an array of any floating-point type, 2-D or 3-D.
         labels: ``(*S)`` integers.
         spacing: Millimetres between voxels along each axis of ``S``.
-        patient: Whom it shows. Volumes of one patient count as one; without a name the volume is a patient of its own.
+        patient: The patient it shows. Volumes of one patient count as one; without a name it is a patient of
+            its own.
         ignore_index: Label of voxels that nobody has labelled, if there are any: they do not count.
     """
 
@@ -68,7 +69,7 @@ class LabelledVolume(NamedTuple):
     Attributes:
         volume: What the model says.
         labels: ``(*S)``.
-        patient: Whom it shows.
+        patient: The patient it shows.
         ignored: ``(*S)``, the voxels that nobody has labelled; None if there are none.
         own: Counts of the probabilities.
         counts: Counts of probabilities and labels together.

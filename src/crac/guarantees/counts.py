@@ -21,9 +21,9 @@ class Sums(NamedTuple):
     """Sums over voxels, ``(K,)`` each, and how many voxels there were.
 
     Attributes:
-        expected: Of the probabilities ``p``.
-        undecided: Of ``p (1 - p)``.
-        voxels: One number.
+        expected: Sums of the probabilities ``p``.
+        undecided: Sums of ``p (1 - p)``.
+        voxels: Number of voxels.
     """
 
     expected: Values
@@ -130,7 +130,7 @@ class LabelCounts(NamedTuple):
 
     @property
     def dice(self) -> float:
-        """Of the most probable classes, the mean of the foreground classes that either map has; 1 if none has any."""
+        """Dice of the most probable classes, mean over the foreground classes in either map; 1 if there are none."""
         size = (self.pairs.sum(0) + self.pairs.sum(1))[1:]
         shown = size > 0
         return float(np.mean(2 * self.pairs.diagonal()[1:][shown] / size[shown])) if shown.any() else 1.0

@@ -152,8 +152,8 @@ def risk_coverage(doubt: ArrayLike, loss: ArrayLike) -> RiskCoverage:
     """Sort cases by their doubt and follow the mean loss of the surest ones; equal doubts are kept together.
 
     Args:
-        doubt: Of each case.
-        loss: Of each case.
+        doubt: Doubt about each case.
+        loss: Loss of each case.
     """
     first, second = np.asarray(doubt, dtype=np.float64), np.asarray(loss, dtype=np.float64)
     number = np.arange(1, len(first) + 1)

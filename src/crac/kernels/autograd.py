@@ -75,7 +75,7 @@ ARGUMENTS = (
     "str penalty, float weight, float tolerance, int radius, bool replicate, int? ignore_index, "
     "float smoothing, int? near"
 )
-"""Of the operators: a batch, then the fields of :class:`Setting`."""
+"""Arguments of the operators: a batch, then the fields of :class:`Setting`."""
 
 
 @torch.library.custom_op("crac::fused_value", mutates_args=(), schema=f"({ARGUMENTS}) -> Tensor")

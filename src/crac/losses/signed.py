@@ -75,7 +75,7 @@ def gap_sums(
             map of predictions; ``"all"`` takes all voxels, by the class and the region they have in the labels.
         by_class: Whether to keep the classes apart; otherwise the first stands for all.
         border: What lies outside the image, see :func:`crac.functional.region_map`.
-        radii: Of the regions, likewise.
+        radii: Radii of the regions, likewise.
         ignore_index: Label of pixels that do not count.
 
     Returns:

@@ -4,6 +4,9 @@ Percentile intervals of few patients are too narrow, and even where all of five 
 so in one of sixteen cases. With six that is less than one in twenty, so nothing is claimed below six.
 """
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -17,6 +20,21 @@ def too_few(patients: int) -> str:
     """Say why nothing is claimed, in one sentence without its full stop."""
     number = "1 patient is" if patients == 1 else f"{patients} patients are"
     return f"{number} too few for an interval or a comparison (at least {LEAST_PATIENTS} are needed)"
+
+
+def known_mean(values: ArrayLike) -> float:
+    """Return the mean of the values that are not NaN; NaN if there are none."""
+    known = np.asarray(values, dtype=np.float64)
+    known = known[~np.isnan(known)]
+    return float(known.mean()) if known.size else float("nan")
+
+
+def by_patient(rows: Iterable[Mapping[str, Any]], column: str) -> dict[str, float]:
+    """Return the mean of a column over each ``patient``'s rows that have a value; NaN where none has."""
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        values.setdefault(row["patient"], []).append(row[column])
+    return {patient: known_mean(own) for patient, own in values.items()}
 
 
 def patient_difference(first: ArrayLike, second: ArrayLike) -> Interval:

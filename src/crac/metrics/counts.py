@@ -265,7 +265,7 @@ class _Counter:
 
 
 def _keep_first(top: Tensor) -> None:
-    """Of several ones in a column ``(K, V)`` keep only the first: of equal classes it is the predicted one."""
+    """Keep only the first of several ones in a column ``(K, V)``: of equal classes it is the predicted one."""
     free = 1 - top[0]
     for row in top[1:]:
         row *= free

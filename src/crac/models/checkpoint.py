@@ -32,7 +32,7 @@ class Checkpoint:
     """What a file holds.
 
     Args:
-        tensors: By name: ``network.*``, ``loss.*`` and, where training can go on from it, ``optimizer.*``.
+        tensors: Tensors by name: ``network.*``, ``loss.*`` and, where training can go on from it, ``optimizer.*``.
         info: Plain data: where the training stands and what is needed to use the network.
     """
 

@@ -47,7 +47,7 @@ class Ensemble(Predictor):
 
     @property
     def card(self) -> ModelCard:  # type: ignore[override]
-        """That of the first member; classes, channels and recipe are those of all."""
+        """The card of the first member; all members share classes, channels and recipe."""
         return self.members[0].card
 
     @property

@@ -116,7 +116,7 @@ class MapWriting:
 
     Args:
         of: Which map.
-        target: Of which image.
+        target: The image it is about.
     """
 
     def __init__(self, of: Map, target: Target) -> None:

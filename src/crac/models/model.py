@@ -145,7 +145,7 @@ def find_calibrator(path: Path, model: Predictor, weights: object, of: str) -> C
 
     Args:
         path: Its file.
-        model: Whose probabilities it is to calibrate.
+        model: The model whose probabilities it is to calibrate.
         weights: What ``checkpoint_sha256`` of the fit must be.
         of: What holds these weights, in words.
     """

@@ -20,8 +20,8 @@ class Planes:
     """``(C, N, *S)`` values, written and read some of the ``N`` planes at a time.
 
     Args:
-        shape: Of the whole.
-        dtype: Of the values.
+        shape: Shape of the whole.
+        dtype: Type of the values.
         device: Where planes come from and go to.
         folder: Where the file is, if one is needed; by default that of temporary files.
     """

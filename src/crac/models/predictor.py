@@ -65,7 +65,7 @@ class Piece(NamedTuple):
 
     Attributes:
         where: Which voxels ``[x, y, z]`` of the image it holds; the pieces of an image hold each voxel once.
-        prediction: Of these voxels.
+        prediction: Prediction of these voxels.
     """
 
     where: Where

@@ -30,7 +30,7 @@ class Promised:
     background is possible where no class is certain, and certain where none is possible; nothing is promised about it.
 
     Args:
-        guarantees: Of the model that predicts.
+        guarantees: Guarantees of the model that predicts.
     """
 
     guarantees: Guarantees
@@ -55,7 +55,7 @@ class PromisedWriting:
     """Sets that grow plane by plane, and the sums that volumes and doubts need.
 
     Args:
-        guarantees: Of the model that predicts.
+        guarantees: Guarantees of the model that predicts.
         target: The image.
     """
 

@@ -15,7 +15,7 @@ Strides = Sequence[Sequence[int]]
 """How much each way down shrinks, one number an axis."""
 
 WAYS_DOWN = 5
-"""Of the paper's network, each of which halves every side; others have at most so many."""
+"""Levels below the first in the paper's network, each of which halves every side; others have at most so many."""
 
 SMALLEST = 4
 """Sides are not halved below it."""
@@ -91,7 +91,7 @@ class DeeplySupervised(nn.Module):
     MONAI's own deep supervision brings every answer to full resolution first, and keeps them between steps.
 
     Args:
-        network: Without deep supervision.
+        network: A network without deep supervision.
         dims: 2 or 3.
         num_classes: Number of classes ``K``.
         coarse: How many of the levels below the finest answer.

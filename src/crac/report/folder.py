@@ -56,7 +56,7 @@ def write_report(
 
     Args:
         evaluation: What was measured.
-        folder: Where to; made if it does not exist.
+        folder: Folder to write into; made if it does not exist.
         source: What was measured on, repeated in the summary.
         anonymous: Write no slices, and leave names and paths out of the page.
         **about: More about what was measured, for the summary: ``model``, ``calibration``.

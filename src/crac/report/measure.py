@@ -16,7 +16,7 @@ class Measure(NamedTuple):
         decimals: Number of decimals shown.
         higher: Whether a higher value is better; None where neither is.
         signed: Whether a plus sign is shown.
-        unit: Of its values, if they have one.
+        unit: Unit of its values, if they have one.
     """
 
     key: str

@@ -12,15 +12,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from crac._version import __version__
 from crac.errors import InputError
 from crac.evaluation import Evaluation
 from crac.evaluation.case import View
 from crac.evaluation.views import CASES, load_views
 from crac.files import finite, read_json
-from crac.metrics.claims import patient_difference
+from crac.metrics.claims import by_patient, patient_difference
 from crac.report.measure import Difference, Measure
 
 SUMMARY, ROWS, PROMISED = "summary.json", "per_volume.csv", "guarantees.csv"
@@ -90,10 +88,7 @@ class Result:
 
     def by_patient(self, column: str) -> dict[str, float]:
         """Mean of a column over each patient's volumes that have a value; NaN where none has."""
-        values: dict[str, list[float]] = {}
-        for row in self.rows:
-            values.setdefault(row["patient"], []).append(row[column])
-        return {patient: _mean(own) for patient, own in values.items()}
+        return by_patient(self.rows, column)
 
     def over_patients(self, column: str) -> tuple[float, float, float]:
         """Mean over patients and its interval; NaN what is not known."""
@@ -161,8 +156,3 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
 
 def _number(value: Any) -> float:
     return math.nan if value is None or value == "" else float(value)
-
-
-def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return float(np.mean(known)) if known else math.nan

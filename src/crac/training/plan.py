@@ -30,7 +30,7 @@ Strides = tuple[Size, ...] | None
 
 GIB = 2**30
 SHARE = 0.8
-"""Of the free memory that a step may fill."""
+"""Share of the free memory that a step may fill."""
 
 MOST = {"cuda": 16 * GIB, "cpu": 2 * GIB}
 """Beyond it, larger patches of volumes mean slower steps rather than better networks."""
@@ -40,7 +40,7 @@ BATCH = 16
 
 LEAST_BATCH = 2
 LEAST_STEPS = 16
-"""Of an epoch, where there are few volumes."""
+"""Steps that an epoch has at least, where there are few volumes."""
 
 OF_ALL_VOXELS = 0.05
 SCRATCH = 32

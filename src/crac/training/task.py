@@ -57,7 +57,7 @@ class Task:
 
     @property
     def device(self) -> torch.device:
-        """Device of this process."""
+        """The device that this process computes on."""
         return cast(torch.device, self.step.fabric.device)
 
     @property

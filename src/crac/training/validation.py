@@ -46,7 +46,7 @@ def validate(
     """Let the loss observe the validation set, and score it.
 
     Args:
-        fabric: To add up over processes.
+        fabric: Adds up over processes.
         network: Maps images to logits, in evaluation mode.
         loss: Its multipliers learn from what it sees here.
         batches: Every validation image once, over all processes together.

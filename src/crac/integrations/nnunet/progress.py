@@ -21,7 +21,7 @@ def add_panel(path: Path, curves: Mapping[tuple[str, str], Sequence[float]], tit
     Args:
         path: The picture, which must exist.
         curves: ``(region, class) -> one value per epoch``. Regions differ by line style, classes by colour.
-        title: Of the vertical axis.
+        title: Title of the vertical axis.
     """
     from matplotlib.figure import Figure
     from PIL import Image
