@@ -1,18 +1,20 @@
 """Scores of volumes whose slices come in batches, as a training validates: on the device, over all processes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from crac.metrics import CalibrationMeter
+from crac.evaluation.protocol import Protocol
 
 
 class OnlineScores:
     """Dice of every volume and calibration of all voxels labelled foreground, without waiting for the device.
 
-    Regions are those of the images given: of slices for batches of slices, of volumes for volumes.
+    Calibration is measured as the protocol ``paper`` has it. Regions are those of the images given: of slices for
+    batches of slices, of volumes for volumes.
 
     Args:
         names: Names of the volumes.
@@ -29,7 +31,8 @@ class OnlineScores:
         ignore_index: int | None = None,
     ) -> None:
         self.class_names = list(class_names)
-        self.meter = CalibrationMeter(len(self.class_names), ignore_index=ignore_index)
+        protocol = replace(Protocol.named("paper", self.class_names), ignore_index=ignore_index)
+        self.meter = protocol.meters()["label_foreground"]
         self._row = {name: row for row, name in enumerate(names)}
         self._overlap = torch.zeros(len(self._row), 2, len(self.class_names), dtype=torch.int64, device=device)
 
