@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EXTRAS = {
     "audit": ("PIL", "jinja2", "matplotlib", "nibabel", "pandas", "pydantic", "rich"),
-    "train": ("filelock", "lightning", "safetensors", "scikit_posthocs", "tensorboard", "yaml"),
+    "train": ("filelock", "lightning", "markdown_it", "safetensors", "scikit_posthocs", "tensorboard", "yaml"),
     "formats": ("SimpleITK",),
     "monai": ("ignite", "monai"),
     "nnunet": ("nnunetv2",),

@@ -12,6 +12,7 @@ from crac.errors import EXTRA_OF
 DISTRIBUTION = {
     "SimpleITK": "simpleitk",
     "PIL": "pillow",
+    "markdown_it": "markdown-it-py",
     "ignite": "pytorch-ignite",
     "yaml": "pyyaml",
     "scikit_posthocs": "scikit-posthocs",
