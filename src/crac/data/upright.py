@@ -30,13 +30,13 @@ class Upright(NamedTuple):
 
     @classmethod
     def prepared(cls, recipe: Recipe) -> Self:
-        """For volumes ``(D, H, W)`` of a store."""
+        """Return how volumes ``(D, H, W)`` of a store are turned."""
         # Canonical axes grow to the right, the front and the top.
         return cls((0, 1, 2), (1, 2) if recipe.orientation == "canonical" else ())
 
     @classmethod
     def native(cls, recipe: Recipe, geometry: Geometry) -> Self:
-        """For volumes ``(X, Y, Z)`` on the grid of an image that the recipe prepares: the same picture."""
+        """Return how volumes ``(X, Y, Z)`` on the grid of an image to be prepared are turned: the same picture."""
         order, reversed_axes = recipe.axes(geometry)
         turned = {order[axis] for axis in cls.prepared(recipe).flips}
         depth, height, width = order
@@ -44,7 +44,7 @@ class Upright(NamedTuple):
 
     @classmethod
     def of_file(cls, shape: Sequence[int], affine: NDArray[np.float64]) -> Self:
-        """For volumes ``(X, Y, Z)`` of which only the header is known: slices lie across the coarsest axis."""
+        """Return how volumes ``(X, Y, Z)`` with no more than a header are turned: slices across the coarsest axis."""
         spacing = voxel_sizes(affine)[np.argsort(io_orientation(affine)[:, 0])]
         return cls.native(spacing_recipe(spacing[None], (MR_INTENSITY,)), Geometry.of(shape, affine))
 

@@ -37,12 +37,12 @@ class Scratch(NamedTuple):
 
     @classmethod
     def like(cls, values: Tensor) -> Scratch:
-        """For values of this shape."""
+        """Return memory for values of this shape."""
         types = (torch.float32, torch.float64, torch.int32, torch.int32)
         return cls(*(torch.empty(values.shape, dtype=dtype, device=values.device) for dtype in types))
 
     def shaped(self, shape: Sequence[int]) -> Scratch:
-        """The beginning of it in another shape."""
+        """Return the first part of the memory, in another shape."""
         return Scratch(*(part.view(-1)[: math.prod(shape)].view(shape) for part in self))
 
 

@@ -31,7 +31,7 @@ class Counts(NamedTuple):
 
     Attributes:
         counts: ``(K, region, top, hit, cells)`` in ``int64``: voxels per class by the cell of that class's
-            probability, told apart by region, by whether the class is the predicted one (``top``) and by
+            probability, by region, by whether the class is the predicted one (``top``) and by
             whether it is the labelled one (``hit``).
         confidence: Same shape, ``float64``: the sum of those probabilities.
         squares: ``(K, region)`` sum of squared probabilities.
@@ -47,7 +47,7 @@ class Counts(NamedTuple):
 
     @classmethod
     def zeros(cls, num_classes: int, cells: Cells, device: torch.device) -> Counts:
-        """An empty one."""
+        """Return counts of no voxels."""
         shape = (num_classes, REGIONS, 2, 2, cells.size)
         return cls(
             torch.zeros(shape, dtype=torch.int64, device=device),
@@ -122,7 +122,7 @@ class _Memory(NamedTuple):
 
     @classmethod
     def take(cls, num_classes: int, length: int, copies: int, count_type: torch.dtype, device: torch.device) -> _Memory:
-        """For parts of up to ``length`` voxels, which take turns on ``copies`` of the cells."""
+        """Return memory for parts of up to ``length`` voxels, which take turns on ``copies`` of the cells."""
         new = functools.partial(torch.empty, num_classes * length, device=device)
         scratch = Scratch.like(new())
         turn = torch.arange(length, device=device).remainder_(copies).float()
@@ -130,7 +130,7 @@ class _Memory(NamedTuple):
         return cls(scratch, new(), new(dtype=torch.float64), places, ones, turn)
 
     def shaped(self, shape: Sequence[int]) -> _Memory:
-        """The beginning of it for a part of this shape, ``(K, V)``."""
+        """Return the first part of the memory, for voxels of this shape, ``(K, V)``."""
         top, exact, places, ones = (part[: math.prod(shape)].view(shape) for part in self[1:5])
         return _Memory(self.scratch.shaped(shape), top, exact, places, ones, self.turn[: shape[1]])
 
@@ -157,7 +157,7 @@ class _Counter:
         self.invalid = zeros((), dtype=torch.int64)
 
     def total(self) -> Counts:
-        """What was counted."""
+        """Return what was counted."""
         shape = (self.num_classes, self.copies, REGIONS, 2, 2, self.cells.size)
         return Counts(
             self.counts.view(shape).sum(1, dtype=torch.int64),

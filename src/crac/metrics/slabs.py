@@ -24,7 +24,7 @@ class Voxels(NamedTuple):
     keep: Tensor | None
 
     def parts(self, step: int) -> Iterator[Voxels]:
-        """At most ``step`` of them at a time."""
+        """Yield the voxels, at most ``step`` at a time."""
         for start in range(0, len(self.labels), step):
             chosen = slice(start, start + step)
             keep = None if self.keep is None else self.keep[chosen]

@@ -77,7 +77,7 @@ def _share(value: float | None, interval: Sequence[float | None]) -> str:
 
 
 def _kept(interval: Sequence[float | None], level: float, coverage: bool, patients: int) -> str:
-    """Whether an interval of what was realised speaks against a promise."""
+    """Whether the interval of what was realised shows that a promise was not kept."""
     low, high = interval
     if patients < LEAST_PATIENTS or low is None or high is None:
         return "too few patients to judge"

@@ -19,7 +19,7 @@ STRONG = 0.2
 
 
 def measures(result: Result, mask: str) -> dict[str, Measure]:
-    """The measures the page speaks of, by short names."""
+    """The measures that the page shows, by short names."""
     settings = result.summary["settings"]
     unit = "mm" if settings["unit"] == "mm" else "voxels"
     found = [

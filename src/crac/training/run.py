@@ -74,7 +74,7 @@ class RunFolder(Run):
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """A folder that was made before."""
+        """Open the folder of a run that was made before."""
         run = cls(path)
         run.check()
         return run
