@@ -10,6 +10,7 @@ from crac.metrics.claims import patient_difference, side_of_zero
 from crac.metrics.ranks import Interval
 
 RESULTS = Path(__file__).parents[1] / "results"
+SPEED = Path(__file__).parents[1] / "speed/results"
 PLAIN = "nnUNetTrainer"
 MEASURES = {"dsc": ("Dice", 3), "hd95": ("HD95, mm", 2), "nll[band]": ("NLL", 3), "ece[band]": ("ECE", 4)}
 CALIBRATED = ("nll[band]", "ece[band]")
@@ -61,6 +62,24 @@ def equal(name: str) -> str:
     return "\n".join([*lines, f"| difference | | | {' | '.join(cells)} |"])
 
 
+def augmented() -> str:
+    """The practical recipe with the augmentation of several, for as many steps, and how far their Dice is apart."""
+    content = json.loads((SPEED / "augment_dice.json").read_text(encoding="utf-8"))
+    labels = {"none": "none", "light": "ours, `light`", "strong": "ours, `strong`", "monai": "MONAI's"}
+    labels["nnunet"] = "nnU-Net's"
+    heads = ["Dice, by seed", "Dice, against `light`", "Dice, against `strong`", "NLL", "ECE", "seconds an epoch"]
+    lines = [f"| augmentation | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]
+    for arm, runs in content["arms"].items():
+        by_seed = np.array([list(run["patients"].values()) for run in runs.values()]).mean(axis=1)
+        apart = [content["differences"][one].get(arm) for one in ("light", "strong")]
+        cells = [", ".join(f"{dice:.3f}" for dice in by_seed[:, 0])]
+        cells += ["" if found is None else _signed(Interval(*found["dsc"]), 3) for found in apart]
+        cells += [f"{by_seed[:, n].mean():.{MEASURES[key][1]}f}" for n, key in enumerate(content["columns"]) if n > 1]
+        seconds = [run["epoch_s"] for run in runs.values()]
+        lines.append(f"| {labels[arm]} | {' | '.join(cells)} | {min(seconds):.2f} to {max(seconds):.2f} |")
+    return "\n".join(lines)
+
+
 def _columns(content: dict[str, Any], trainer: dict[str, Any]) -> dict[str, list[float]]:
     patients = sorted(trainer["patients"])
     return {key: [trainer["patients"][one][n] for one in patients] for n, key in enumerate(content["columns"])}
@@ -71,4 +90,4 @@ def _signed(found: Interval, digits: int) -> str:
 
 
 if __name__ == "__main__":
-    print(nnunet(), equal("hippocampus"), equal("acdc"), sep="\n\n")
+    print(nnunet(), equal("hippocampus"), equal("acdc"), augmented(), sep="\n\n")

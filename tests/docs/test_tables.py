@@ -9,7 +9,12 @@ from common import ROOT
 
 @pytest.mark.parametrize(
     ("page", "table", "arguments"),
-    [("nnunet.md", "nnunet", []), ("training.md", "equal", ["hippocampus"]), ("training.md", "equal", ["acdc"])],
+    [
+        ("nnunet.md", "nnunet", []),
+        ("training.md", "equal", ["hippocampus"]),
+        ("training.md", "equal", ["acdc"]),
+        ("training.md", "augmented", []),
+    ],
 )
 def test_a_table_is_made_of_the_committed_results(page: str, table: str, arguments: list[str]) -> None:
     made = runpy.run_path(str(ROOT / "docs/tables.py"))[table](*arguments)
