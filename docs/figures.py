@@ -248,7 +248,7 @@ def volumes_with_intervals() -> None:
     titles = {
         "none": "as the network gives them",
         "class_region": "crac calibrate",
-        "class_region_affine, all voxels": "class_region_affine, --mask all",
+        "class_region_affine": "--method class_region_affine",
     }
     figure, axes = plt.subplots(1, len(titles), figsize=(11, 3.6), sharey=True, layout="constrained")
     name = next(iter(found["first_seed"]["none"]))

@@ -67,9 +67,9 @@ class Kind(NamedTuple):
 
 
 CALIBRATIONS = {
-    "class_region": Kind("class_region", "band", (10, 13, 26, 52), (10, 13, 26)),
-    "class_region, all voxels": Kind("class_region", "all", (13, 26, 52), (13, 26)),
-    "class_region_affine, all voxels": Kind("class_region_affine", "all", (13, 26), (13,)),
+    "class_region, near foreground": Kind("class_region", "band", (10, 13, 26, 52), (10, 13, 26)),
+    "class_region": Kind("class_region", "all", (13, 26, 52), (13, 26)),
+    "class_region_affine": Kind("class_region_affine", "all", (13, 26), (13,)),
 }
 MOST, TESTED, FOLDS = 52, 60, 5
 NAMES = ("anterior", "posterior")
@@ -447,7 +447,7 @@ def _train_folds(args: argparse.Namespace, options: Sequence[object], command: C
     for name, predicted in (("left_out", left), ("mean", new)):
         predicted.save(work / f"{name}.npz")
     promised = {}
-    for name, ways in (("none", ()), ("class_region, all voxels", ("--mask", "all", "--force", "--folds", 2))):
+    for name, ways in (("none", ()), ("class_region", ("--mask", "all", "--force", "--folds", 2))):
         if ways:
             command("calibrate", folds, "--checkpoint", "last", "--device", "cpu", *ways)
         command("guarantee", folds, "--alpha", ALPHA, "--checkpoint", "last", "--device", "cpu")

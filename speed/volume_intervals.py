@@ -1,7 +1,6 @@
 """How wide intervals of volumes are, before and after ``crac calibrate``: a real data set in nnU-Net's layout.
 
-    python speed/volume_intervals.py Dataset004_Hippocampus
-    python speed/volume_intervals.py Dataset004_Hippocampus --setting practical --device cuda --jobs 3
+    python speed/volume_intervals.py Dataset004_Hippocampus --device cuda --jobs 3
 
 Every seed draws its own 50 patients to train on, 70 to calibrate on and the others to test (of the hippocampus's 260),
 and does what a user does: ``crac train``, then for each way of calibrating ``crac calibrate`` and ``crac guarantee``.
@@ -40,12 +39,7 @@ CALIBRATIONS: dict[str, tuple[str, ...] | None] = {
     "class_region_affine": ("--method", "class_region_affine"),
 }
 SHARES = (50 / 260, 70 / 260, 140 / 260)
-COARSE = ("--dims", 2, "--spacing", 1.5, 1.5, 1.5, "--crop", 28, 40, 32)  # so that a processor trains in minutes
-SETTINGS: dict[str, tuple[tuple[object, ...], tuple[object, ...]]] = {
-    "small": (COARSE, ("--epochs", 8, "--width", 8, "--batch-size", 32, "--augment", "none")),
-    "practical": (("--dims", 3), ("--epochs", 100)),
-}
-"""What is prepared and how it is trained: a small network in minutes on a processor, and what ``crac train`` does."""
+PREPARATION = ("--dims", 3)
 COLUMNS = ("true", "estimate", "low", "high", "argmax")
 
 
@@ -119,22 +113,17 @@ def _words(given: Sequence[object]) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("raw", type=Path, help="data set in nnU-Net's layout")
-    parser.add_argument("--setting", choices=SETTINGS, default="small")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--epochs", type=int, help="other than the setting's")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1, help="seeds at a time")
     parser.add_argument("--work", type=Path, help="folder for data and runs (default: one that is deleted)")
-    parser.add_argument("--out", type=Path, help="default: speed/results/volume_intervals[_SETTING].json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "volume_intervals.json")
     args = parser.parse_args(arguments)
-    name = "volume_intervals" if args.setting == "small" else f"volume_intervals_{args.setting}"
-    out = args.out or RESULTS / f"{name}.json"
-    preparation, training = SETTINGS[args.setting]
-    training += ("--epochs", args.epochs) if args.epochs else ()
-    training += ("--no-pictures", "--accelerator", args.device)
+    training = ("--epochs", args.epochs, "--no-pictures", "--accelerator", args.device)
     settings = {
         "data": args.raw.name,
-        "preparation": _words(preparation),
+        "preparation": _words(PREPARATION),
         "training": _words(training),
         "alpha": 0.1,
         "unit": "mm3",
@@ -143,11 +132,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as temporary, Workers(args.jobs) as workers:
         folder = args.work or Path(temporary)
         if not (folder / "store").exists():
-            command("prepare", "nnunet", args.raw, folder / "store", *preparation)
+            command("prepare", "nnunet", args.raw, folder / "store", *PREPARATION)
         for one in workers.map(partial(one_seed, folder, training, args.device), args.seeds):
             result.setdefault("first_seed", one.pop("volumes"))
             result["seeds"].append({key: value for key, value in one.items() if key != "volumes"})
-            save(out, result)
+            save(args.out, result)
 
 
 if __name__ == "__main__":

@@ -51,6 +51,14 @@ def test_figures_of_hippocampi_and_of_speed_are_the_committed_ones() -> None:
         for own in classes.values()
     ]
     assert re.search(rf"Widths changed by .{-min(changes):.0f} to \+{max(changes):.0f} %", text)
+    assert "Dice {:.2f}, {:.2f} and {:.2f}".format(*(seed["dice"] for seed in found["seeds"])) in text
+    divided = json.loads((results / "shared_patients.json").read_text())["calibrator"]
+    for count in (13, 26):
+        own = divided["class_region"]
+        before, after = (_widths(own["all"][f"{scheme} {count}"]) for scheme in ("none", "crossed"))
+        assert f"| {count} | {before} ml | {after} ml | −" in text
+    near = divided["class_region, near foreground"]["all"]["crossed 13"]
+    assert f"its intervals are {near['width']['anterior']['mean']:.2f} ml wide" in text
     speed = json.loads((results / "guarantee_cpu.json").read_text())
     whole, tenth = speed["seconds"], speed["a_tenth"]
     assert f"takes {whole['all']['wall']:.0f} s for thresholds" in text
@@ -89,7 +97,7 @@ def test_figures_of_patients_used_twice_are_the_committed_ones() -> None:
     assert "held all in {} and {} %".format(*shown["margin"]) in text
     assert "lay within in {} and {} %".format(*shown["core"]) in text
     assert "missed {} and {} %".format(*shown["possible"]) in text
-    calibrated = found["folds"]["crac guarantee FOLDS"]["class_region, all voxels"].values()
+    calibrated = found["folds"]["crac guarantee FOLDS"]["class_region"].values()
     assert "covered in {:.1f} and {:.1f} %".format(*(100 * own["volume"]["realised"] for own in calibrated)) in text
     assert f"within in {100 * found['folds']['none']['all out-of-fold']['core'][1]:.1f} % only" in text
     for own in folds.values():  # kept, as far as 170 patients can tell
@@ -99,6 +107,10 @@ def test_figures_of_patients_used_twice_are_the_committed_ones() -> None:
 
 def _covered(own: Any) -> str:
     return "" if own is None else ", ".join(f"{100 * value['mean']:.1f}" for value in own["volume"].values())
+
+
+def _widths(own: Any) -> str:
+    return ", ".join(f"{value['mean']:.2f}" for value in own["width"].values())
 
 
 WORDS = ("possible", "certain", "margin", "core", "volume", "flags")
