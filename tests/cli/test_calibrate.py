@@ -33,11 +33,11 @@ def test_a_model_that_is_too_sure_gains(folders: tuple[Path, Path], tmp_path: Pa
     found = read(capsys)
     assert (found["written"], found["calibrator"]) == (str(out), "class_region")
     gains = {gain["measure"]: gain for gain in found["gains"]["class_region"]}
-    assert next(iter(gains)) == "nll[band]"
-    for mask in ("band", "label_foreground"):
+    assert next(iter(gains)) == "nll[all]"  # the voxels it is fitted on decide
+    for mask in ("band", "all", "label_foreground"):
         for measure in ("nll", "brier", "ece", "cece", "ece.inner", "ece.outer"):
             assert f"{measure}[{mask}]" in gains
-    assert gains["nll[band]"]["difference"][2] < 0
+    assert max(gains[f"nll[{mask}]"]["difference"][2] for mask in ("band", "all")) < 0
     assert gains["ece[band]"]["after"] < gains["ece[band]"]["before"] / 2
     calibrator = crac.load_calibrator(out)
     assert (calibrator.name, calibrator.regions, calibrator.fitted["weight"]) == ("class_region", "volume", "volume")
@@ -83,6 +83,7 @@ def test_all_voxels_or_those_near_the_foreground(folders: tuple[Path, Path], tmp
         assert calibrate(folders, *more) == 0
     near, everywhere = (crac.load_calibrator(tmp_path / f"{mask}.json") for mask in ("band", "all"))
     assert (near.fitted["mask"], everywhere.fitted["mask"]) == ("band", "all")
+    assert [next(iter(one.fitted["gain"])) for one in (near, everywhere)] == ["nll[band]", "nll[all]"]
     assert everywhere.fitted["voxels"] == 6 * 20 * 18 * 8 >= near.fitted["voxels"]
 
 
@@ -92,12 +93,12 @@ def test_without_a_gain_the_identity_is_written_unless_forced(force: bool, tmp_p
     out = tmp_path / "calibration.json"
     assert calibrate(folders, "--out", str(out), *["--force"] * force) == 0
     said = capsys.readouterr().out
-    assert "class_region: the interval of nll[band] shows no gain on patients left out" in said
+    assert "class_region: the interval of nll[all] shows no gain on patients left out" in said
     calibrator = crac.load_calibrator(out)
     assert calibrator.name == ("class_region" if force else "identity")
     assert ("the identity is written to" in said) == (not force)
     assert calibrator.fitted["judged"] == "class_region"
-    assert calibrator.fitted["gain"]["nll[band]"]["difference"][2] >= 0
+    assert calibrator.fitted["gain"]["nll[all]"]["difference"][2] >= 0
     page = out.with_suffix(".html").read_text(encoding="utf-8")
     assert ("so probabilities stay as they are." in page) == (not force)
     assert ("it was written all the same." in page) == ("The temperatures" in page) == force
@@ -123,6 +124,8 @@ def test_volumes_of_one_patient_are_left_out_together(tmp_path: Path, capsys: An
 
 def test_comparing_writes_nothing(folders: tuple[Path, Path], tmp_path: Path, capsys: Any) -> None:
     assert calibrate(folders, "--compare", "--folds", "2") == 0
+    assert "lowest likelihood loss (nll[all]) on patients left out" in capsys.readouterr().out
+    assert calibrate(folders, "--compare", "--folds", "2", "--mask", "band") == 0
     assert "lowest likelihood loss (nll[band]) on patients left out" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["labels", "probabilities"]
 

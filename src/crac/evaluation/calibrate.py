@@ -11,7 +11,7 @@ import torch
 from crac.calibration import CALIBRATORS, Calibrator, build_calibrator
 from crac.evaluation.audit import file_cases, with_classes
 from crac.evaluation.case import CaseSource, RememberedCases
-from crac.evaluation.crossfit import CrossFit, Gain, cross_fit, fit_batches
+from crac.evaluation.crossfit import JUDGED, CrossFit, Gain, cross_fit, fit_batches
 from crac.evaluation.nnunet import Orientation
 from crac.evaluation.protocol import Protocol, Regions
 from crac.evaluation.run import RunCases
@@ -65,10 +65,9 @@ def of_run(run: Path, model: Model, data: Path | None = None, checkpoint: str = 
         checkpoint: Which checkpoint of the run the model is.
     """
     cases = RunCases.of(run, model, "validation", data)
-    regions: Regions = "slice" if model.card.dims == 2 else "volume"
-    masks = ("band", "label_foreground")
-    protocol = Protocol.named("paper", model.card.class_names, regions=regions, masks=masks)
-    protocol = replace(protocol, ignore_index=cases.store.ignore_index)
+    protocol = Protocol.for_network(
+        "paper", model.card.dims, model.card.class_names, cases.store.ignore_index, masks=JUDGED
+    )
     about = {"checkpoint_sha256": sha256(run / f"{checkpoint}.safetensors"), "mirror": model.mirror}
     return Calibratable(RememberedCases(cases), len(model.card.class_names), protocol, model.device, about)
 
@@ -113,7 +112,7 @@ def of_cases(
     class_names: Sequence[str] = (),
 ) -> Calibratable:
     """Cases of a model that gives probabilities on the grid of the image, as :func:`of_files` makes them."""
-    protocol = with_classes(Protocol.named("clinical", class_names, regions=regions), num_classes)
+    protocol = with_classes(Protocol.named("clinical", class_names, regions=regions, masks=JUDGED), num_classes)
     protocol = replace(protocol, ignore_index=ignore_index)
     return Calibratable(RememberedCases(cases), num_classes, protocol)
 
@@ -129,6 +128,8 @@ def calibrate(
 ) -> Calibration:
     """Fit a calibrator on all cases; where patients left out show no gain in likelihood, take the identity.
 
+    The likelihood that decides is that of the voxels it is fitted on.
+
     Args:
         given: The cases, see :func:`of_run` and :func:`of_files`.
         method: One of :data:`crac.CALIBRATORS`.
@@ -137,8 +138,9 @@ def calibrate(
         force: Fit even where no gain is shown.
         track: Shows progress.
     """
+    mask = given.make(method).default_mask if mask is None else mask
     crossed = _crossed(given, method, mask, folds, track)
-    gains = crossed.gains()
+    gains = crossed.gains(mask)
     shown = gains[0].shown
     calibrator = given.make(method if shown or force else "identity")
     batches, ignored = fit_batches(given.cases, given.cases.names, calibrator), given.protocol.ignore_index
@@ -158,8 +160,12 @@ def calibrate(
 def compare_calibrators(
     given: Calibratable, *, mask: Mask | None = None, folds: int = 5, track: Track = silent
 ) -> dict[str, list[Gain]]:
-    """Judge every calibrator on patients left out; arguments as for :func:`calibrate`."""
-    return {name: _crossed(given, name, mask, folds, track).gains() for name in CALIBRATORS if name != "identity"}
+    """Judge every calibrator on patients left out, all of them first by the likelihood of the same voxels.
+
+    These are all voxels unless ``mask`` names others; arguments as for :func:`calibrate`.
+    """
+    names, decisive = [name for name in CALIBRATORS if name != "identity"], mask or "all"
+    return {name: _crossed(given, name, mask, folds, track).gains(decisive) for name in names}
 
 
 def _crossed(given: Calibratable, method: str, mask: Mask | None, folds: int, track: Track) -> CrossFit:

@@ -22,6 +22,8 @@ from crac.progress import Track, silent
 
 MEASURES = ("nll", "brier", "ece", "cece", "ece.inner", "ece.outer")
 """Measures the gain is reported in, on every mask of the protocol; the first one decides."""
+JUDGED: tuple[Mask, ...] = ("band", "all", "label_foreground")
+"""Masks of a protocol that judges calibrators: what is seen of a contour, what adds up to volumes, and the paper's."""
 
 
 class Gain(NamedTuple):
@@ -44,13 +46,17 @@ class CrossFit(NamedTuple):
     before: Evaluation
     after: Evaluation
 
-    def gains(self) -> list[Gain]:
+    def gains(self, decisive: Mask | None = None) -> list[Gain]:
         """Every measure and mask of which at least two patients have a value, patients as the units.
+
+        Args:
+            decisive: The mask that decides, and comes first; by default the first one of the protocol.
 
         Raises:
             InputError: The measure that decides is not among them.
         """
-        columns = [f"{name}[{mask}]" for mask in self.before.protocol.masks for name in MEASURES]
+        masks = sorted(self.before.protocol.masks, key=lambda mask: mask != decisive)
+        columns = [f"{name}[{mask}]" for mask in masks for name in MEASURES]
         gains = []
         for column in columns:
             first, second = (
@@ -64,7 +70,7 @@ class CrossFit(NamedTuple):
             elif column == columns[0]:
                 raise InputError(
                     f"calibration is judged on patients left out, which needs at least 2 with voxels of the mask "
-                    f"{self.before.protocol.masks[0]}; got {known.sum()}"
+                    f"{masks[0]}; got {known.sum()}"
                 )
         return gains
 

@@ -8,6 +8,7 @@ from crac.data import Store
 from crac.errors import InputError
 from crac.evaluation.calibrate import Calibratable
 from crac.evaluation.case import Case, RememberedCases
+from crac.evaluation.crossfit import JUDGED
 from crac.evaluation.protocol import Protocol
 from crac.evaluation.run import RunCases
 from crac.files import sha256
@@ -81,9 +82,7 @@ def of_folds(
     """
     cases = FoldCases(folds, load, data)
     card = cases.model.card
-    protocol = Protocol.for_network(
-        "paper", card.dims, card.class_names, cases.store.ignore_index, masks=("band", "label_foreground")
-    )
+    protocol = Protocol.for_network("paper", card.dims, card.class_names, cases.store.ignore_index, masks=JUDGED)
     weights = [sha256(run.path / f"{checkpoint}.safetensors") for run in Folds(folds).runs()]
     about = {"checkpoint_sha256": weights, "mirror": cases.model.mirror}  # as the ensemble of the folds knows itself
     return Calibratable(RememberedCases(cases), len(card.class_names), protocol, cases.model.device, about)
