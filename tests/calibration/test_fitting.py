@@ -142,7 +142,7 @@ def test_class_region_recovers_planted_temperatures() -> None:
     torch.testing.assert_close(calibrator.temperature, planted, rtol=0.02, atol=0)
     near = crac.metrics.masks.select_voxels("band", logits, labels)
     lattice = torch.zeros_like(near)
-    lattice[:, 1::3, 1::3] = True  # 240 voxels a side: every third row and column
+    lattice[:, 3::7, 3::7] = True  # 240 voxels a side: every seventh row and column
     assert calibrator.fitted["voxels"] == (near | lattice).sum() == sum(calibrator.fitted["voxels_by_cell"])
     assert calibrator.fitted["batches"] == 4
 
@@ -262,7 +262,7 @@ def test_far_background_counts_by_some_of_it(name: str, weight: str, monkeypatch
     volumes = organ(320), organ(200)
     found = crac.build_calibrator(name, 2).fit(lambda: volumes, weight=weight)  # type: ignore[arg-type]
     banded = fit(name, *volumes, mask="band", weight=weight)
-    monkeypatch.setattr(pieces, "LATTICE", 10**6)
+    monkeypatch.setattr(pieces, "LARGE", 10**6)
     exact = fit(name, *volumes, weight=weight)
     assert exact.fitted["voxels"] == 320**2 + 200**2 > 3 * found.fitted["voxels"]
 
@@ -270,7 +270,7 @@ def test_far_background_counts_by_some_of_it(name: str, weight: str, monkeypatch
         return sum(float(calibrator(logits)[:, 1].sum()) for logits, _ in volumes)
 
     true = sum(int(labels.sum()) for _, labels in volumes)
-    assert expected(found) == pytest.approx(expected(exact), rel=0.01)
+    assert expected(found) == pytest.approx(expected(exact), rel=0.02)
     assert abs(expected(found) - true) < 0.1 * true < 0.5 * abs(expected(banded) - true)
 
 

@@ -87,6 +87,16 @@ def test_all_voxels_or_those_near_the_foreground(folders: tuple[Path, Path], tmp
     assert everywhere.fitted["voxels"] == 6 * 20 * 18 * 8 >= near.fitted["voxels"]
 
 
+def test_regions_by_distance(folders: tuple[Path, Path], tmp_path: Path, capsys: Any) -> None:
+    out = tmp_path / "calibration.json"
+    assert calibrate(folders, "--out", str(out), "--radii", "1", "3", "--folds", "2") == 0
+    calibrator = crac.load_calibrator(out)
+    assert (calibrator.radii, calibrator.temperature.shape) == ((1, 3), (3, 3))
+    assert "within 3 of a boundary" in out.with_suffix(".html").read_text(encoding="utf-8")
+    assert calibrate(folders, "--out", str(tmp_path / "c.json"), "--radii", "3", "1") == 2
+    assert "radii" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("force", [False, True])
 def test_without_a_gain_the_identity_is_written_unless_forced(force: bool, tmp_path: Path, capsys: Any) -> None:
     folders = write_folders(tmp_path, sharp=1.0)

@@ -56,7 +56,7 @@ def test_figures_of_hippocampi_and_of_speed_are_the_committed_ones() -> None:
     for count in (13, 26):
         own = divided["class_region"]
         before, after = (_widths(own["all"][f"{scheme} {count}"]) for scheme in ("none", "crossed"))
-        assert f"| {count} | {before} ml | {after} ml | −" in text
+        assert f"| {count} | {before} ml | {after} ml |" in text
     near = divided["class_region, near foreground"]["all"]["crossed 13"]
     assert f"its intervals are {near['width']['anterior']['mean']:.2f} ml wide" in text
     speed = json.loads((results / "guarantee_cpu.json").read_text())

@@ -7,6 +7,7 @@ result therefore depends neither on the sample nor on how the data was divided i
 scale the sums hold ten derivatives, with which one or two passes suffice.
 """
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -74,16 +75,15 @@ def fit_cells(read: Read, coefficients: Coefficients, cells: int, num_classes: i
     batches = 0
 
     def whole(weights: Tensor) -> Sums:
-        def sums(slab: Slab) -> Sums | None:
-            piece = slab.voxels()
-            return None if piece is None else sums_over(weights, coefficients, *piece)
+        def sums(slab: Slab) -> list[Sums]:
+            return [sums_over(weights, coefficients, *piece[:3]).weighed(piece.stands_for) for piece in slab.voxels()]
 
         nonlocal batches
         total, batches = Sums.zeros(weights, coefficients), 0
         for slabs in read(False):
             own = Sums.zeros(weights, coefficients)
-            for part in in_threads(sums, slabs, _threads(slabs)):
-                own = own if part is None else own.plus(part)
+            for part in itertools.chain.from_iterable(in_threads(sums, slabs, _threads(slabs))):
+                own = own.plus(part)
             number = float(own.weight.sum())
             batches += number > 0
             total = total.plus(own.weighed(1 / number) if by_volume and number else own)
@@ -113,8 +113,7 @@ def _sample(read: Read, by_volume: bool) -> list[Kept]:
     """Voxels of a few planes of each batch."""
 
     def few(slab: Slab) -> list[Kept]:
-        piece = slab.voxels()
-        return [] if piece is None else [sampled(piece)]
+        return [sampled(piece) for piece in slab.voxels()]
 
     parts: list[Kept] = []
     for slabs in read(True):

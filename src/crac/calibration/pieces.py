@@ -31,11 +31,19 @@ BAND = 5
 SMALLEST = 1e-7
 """Probabilities below it are raised to it before their logarithm is taken."""
 
-LATTICE = 64
-"""Of larger slices so many rows and columns stand for the background that is further than that from any foreground."""
+LATTICE = 32
+"""Rows and columns of a slice that stand for its background further than that from any foreground."""
+LARGE = 128
+"""Sides of a slice from which on this is done."""
 
-Piece = tuple[Tensor, Tensor, Tensor, Tensor | None]
-"""Logits ``(K, V)``, labels and cells of some voxels, and how many voxels each stands for if not 1, ``(V,)`` each."""
+
+class Piece(NamedTuple):
+    """Logits ``(K, V)``, labels ``(V,)`` and cells ``(V,)`` of some voxels, and how many voxels each stands for."""
+
+    logits: Tensor
+    labels: Tensor
+    cell: Tensor
+    stands_for: int = 1
 
 
 def log_probabilities(probabilities: Tensor) -> Tensor:
@@ -74,14 +82,14 @@ class Slab:
     sample: bool = False
 
     @torch.no_grad()
-    def voxels(self) -> Piece | None:
+    def voxels(self) -> list[Piece]:
         """The voxels that count, if there are any.
 
         Raises:
             InputError: Scores are not finite, or labels lie outside the classes.
         """
-        axis, step = self.scores.ndim - 4, max(1, min(self.labels.shape[-2:]) // LATTICE)
-        step = step if self.choice.mask == "all" else 1
+        axis, side = self.scores.ndim - 4, min(self.labels.shape[-2:])
+        step = side // LATTICE if self.choice.mask == "all" and side >= LARGE else 1
         mask: Mask = "band" if step > 1 else self.choice.mask
         # What a plane is told by its neighbours: regions, and the foreground nearby.
         reach = [max(self.calibrator.radii)] * self.calibrator.by_region
@@ -91,33 +99,43 @@ class Slab:
         inner = _along(axis, slice(self.start - near.start, self.stop - near.start))
         truth, seen = self.labels[_along(axis, near)], predicted_classes(self.scores[_along(2 * axis, near)])
         keep = select_predicted(mask, seen.bool(), truth, band=BAND, ignore_index=self.choice.ignore_index)
-        chosen, stands_for = (None, None) if keep is None else self._chosen(keep[inner], truth[inner], step)
-        if (truth[inner].numel() if chosen is None else chosen.numel()) == 0:
-            return None
+        chosen = {1: None if keep is None else _places(keep[inner].flatten())}
+        if keep is not None and step > 1:
+            chosen[step**2] = self._far(keep[inner], truth[inner], step)
+        chosen = {number: places for number, places in chosen.items() if places is None or places.numel()}
+        if not chosen or not truth[inner].numel():
+            return []
         here = [seen, truth]
         if self.calibrator.by_region:
             here.append(in_strips(self.calibrator.regions_of, seen, max(self.calibrator.radii)))
-        maps = [_chosen(one[inner], chosen) for one in here]
-        _check_range(maps[1], self.calibrator.num_classes)
+        maps = [one[inner].flatten() for one in here]
+        return [self._piece(maps, places, number) for number, places in chosen.items()]
+
+    def _piece(self, maps: list[Tensor], places: Tensor | None, stands_for: int) -> Piece:
+        """The voxels at these places, of flat maps of predicted classes, labels and, if any, regions."""
+        seen, labels, *regions = (_chosen(one, places) for one in maps)
+        _check_range(labels, self.calibrator.num_classes)
+        axis = self.scores.ndim - 4
         planes = self.scores[_along(2 * axis, slice(self.start, self.stop))].unbind(1)
-        logits = torch.stack([_chosen(plane, chosen) for plane in planes])
+        logits = torch.stack([_chosen(plane, places) for plane in planes])
         logits = log_probabilities(logits) if self.choice.from_probabilities else logits
         logits = self.calibrator.widened(logits, 0) if self.calibrator.coefficients == "vector" else logits
-        return logits, maps[1], self.calibrator.join(maps[0].int(), *maps[2:]), stands_for
+        return Piece(logits, labels, self.calibrator.join(seen.int(), *regions), stands_for)
 
-    def _chosen(self, keep: Tensor, labels: Tensor, step: int) -> tuple[Tensor, Tensor | None]:
-        """The places of the voxels to keep and, with a step, of one in each square of others that it stands for.
+    def _far(self, near: Tensor, labels: Tensor, step: int) -> Tensor:
+        """The places of some voxels that are not ``near`` foreground, one in each square of ``step`` by ``step``.
 
-        The others are background that is predicted as such, nearly always with certainty: many, and much alike. Which
-        of them are taken depends on their place in the slice only, not on how the data was divided.
+        These are background that is predicted as such, nearly always with certainty: many, and much alike. Which are
+        taken depends on their place in the slice only, not on how the data was divided.
         """
-        if step == 1:
-            return _places(keep.flatten()), None
-        taken, every = keep.clone(), slice(step // 2, None, step)
-        lattice, ignored = labels[..., every, every], self.choice.ignore_index
-        taken[..., every, every] = torch.ones_like(lattice, dtype=torch.bool) if ignored is None else lattice != ignored
-        chosen = _places(taken.flatten())
-        return chosen, torch.where(_chosen(keep, chosen), 1.0, float(step**2)).double()
+        every = slice(step // 2, None, step)
+        far = ~near[..., every, every]
+        if self.choice.ignore_index is not None:
+            far &= labels[..., every, every] != self.choice.ignore_index
+        places = far.nonzero()
+        places[:, -2:] = places[:, -2:] * step + step // 2
+        sizes = torch.tensor([*near.shape[1:], 1], device=places.device).flip(0).cumprod(0).flip(0)
+        return (places * sizes).sum(1)
 
 
 def slabs(

@@ -21,7 +21,7 @@ def sampled(piece: Piece) -> Kept:
 
     These are few where the model is good, and decide the temperature there.
     """
-    logits, labels, cell, weight = piece[0].float(), piece[1].long(), piece[2].long(), piece[3]
+    logits, labels, cell = piece.logits.float(), piece.labels.long(), piece.cell.long()
     surprise = logits.logsumexp(0) - logits.gather(0, labels.unsqueeze(0)).squeeze(0)
     kinds = torch.tensor(SURPRISES, dtype=surprise.dtype, device=surprise.device)
     group = (len(SURPRISES) + 1) * cell + torch.bucketize(surprise, kinds)
@@ -30,10 +30,9 @@ def sampled(piece: Piece) -> Kept:
         where = (group == number).nonzero().squeeze(1)
         step = -(-where.numel() // (4 * EACH if number % (len(SURPRISES) + 1) else EACH))
         chosen.append(where[::step])
-        stands_for.append(torch.full((len(chosen[-1]),), step, dtype=torch.float64))
-    here, count = torch.cat(chosen), torch.cat(stands_for)
-    count = count if weight is None else count * weight[here].cpu()
-    return logits[:, here].cpu(), labels[here].cpu(), cell[here].cpu(), count
+        stands_for.append(torch.full((len(chosen[-1]),), step * piece.stands_for, dtype=torch.float64))
+    here = torch.cat(chosen)
+    return logits[:, here].cpu(), labels[here].cpu(), cell[here].cpu(), torch.cat(stands_for)
 
 
 def joined(parts: list[Kept], by_volume: bool) -> list[Kept]:

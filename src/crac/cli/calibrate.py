@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,10 @@ def add_fitting_options(parser: argparse.ArgumentParser) -> None:
         help="voxels to fit on: those within 5 of the foreground, or all (default: all for class_region and "
         "class_region_affine, band for the others)",
     )
+    radii = (
+        "distances to the predicted boundary that part the regions, e.g. 1 3 (default: 1; class_region_affine: 1 2 4)"
+    )
+    parser.add_argument("--radii", type=int, nargs="+", metavar="VOXELS", help=radii)
     parser.add_argument("--compare", action="store_true", help="judge every method and write nothing")
     parser.add_argument("--folds", type=int, default=5, metavar="N", help="groups of patients (default: %(default)s)")
     parser.add_argument("--force", action="store_true", help="write it even where no gain is shown")
@@ -115,7 +120,7 @@ def fit(args: argparse.Namespace, given: Calibratable, out: Path, use: str, sour
     from crac.progress import track
     from crac.report.calibration import write_calibration_page
 
-    calibrator = None
+    calibrator, given = None, replace(given, radii=args.radii)
     if args.compare:
         gains = compare_calibrators(given, mask=args.mask, folds=args.folds, track=track)
     else:

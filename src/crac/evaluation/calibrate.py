@@ -42,6 +42,7 @@ class Calibratable:
         protocol: How the gain is measured; its regions are the calibrator's.
         device: Where the calibrator works.
         about: What is written into the calibrator's file.
+        radii: Distances to the predicted boundary that separate the calibrator's regions; by default its own.
     """
 
     cases: CaseSource
@@ -49,10 +50,12 @@ class Calibratable:
     protocol: Protocol
     device: torch.device = CPU
     about: dict[str, Any] = field(default_factory=dict)
+    radii: Sequence[int] | None = None
 
     def make(self, method: str) -> Calibrator:
         """A fresh calibrator."""
-        return build_calibrator(method, self.num_classes, regions=self.protocol.regions).to(self.device)
+        made = build_calibrator(method, self.num_classes, radii=self.radii, regions=self.protocol.regions)
+        return made.to(self.device)
 
 
 def of_run(run: Path, model: Model, data: Path | None = None, checkpoint: str = "best") -> Calibratable:
