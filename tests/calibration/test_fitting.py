@@ -140,7 +140,7 @@ def test_class_region_recovers_planted_temperatures() -> None:
     calibrator.fit(lambda: zip(logits.split(3), labels.split(3), strict=True), mask="all")
     assert calibrator.temperature.shape == (3, 2)
     torch.testing.assert_close(calibrator.temperature, planted, rtol=0.02, atol=0)
-    near = crac.metrics.masks.select_voxels("band", logits, labels)
+    near = crac.metrics.masks.select_voxels("band", logits, labels, band=3)
     lattice = torch.zeros_like(near)
     lattice[:, 3::7, 3::7] = True  # 240 voxels a side: every seventh row and column
     assert calibrator.fitted["voxels"] == (near | lattice).sum() == sum(calibrator.fitted["voxels_by_cell"])

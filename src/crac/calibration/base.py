@@ -140,7 +140,7 @@ class Calibrator(nn.Module):
             mask: Which voxels count, see :class:`crac.CalibrationMeter`; the default is the calibrator's own: ``"all"``
                 where cells tell classes and regions apart, so that the interior of the background has a cell of its
                 own, and ``"band"`` where all that background would outweigh the rest. Of ``"all"`` in slices of 128
-                voxels and more, background further than 5 voxels from any foreground counts by evenly spaced voxels.
+                voxels and more, background further than 3 voxels from any foreground counts by evenly spaced voxels.
             weight: What counts the same: every ``"voxel"``, or every ``"volume"`` however many voxels it has; each
                 batch must then be one volume.
             ignore_index: Label of voxels that never count.

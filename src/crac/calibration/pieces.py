@@ -31,8 +31,8 @@ BAND = 5
 SMALLEST = 1e-7
 """Probabilities below it are raised to it before their logarithm is taken."""
 
-LATTICE = 32
-"""Rows and columns of a slice that stand for its background further than that from any foreground."""
+NEAR, LATTICE = 3, 32
+"""Background further than that from any foreground is represented by so many rows and columns of a slice."""
 LARGE = 128
 """Sides of a slice from which on this is done."""
 
@@ -91,14 +91,15 @@ class Slab:
         axis, side = self.scores.ndim - 4, min(self.labels.shape[-2:])
         step = side // LATTICE if self.choice.mask == "all" and side >= LARGE else 1
         mask: Mask = "band" if step > 1 else self.choice.mask
+        band = NEAR if step > 1 else BAND
         # What a plane is told by its neighbours: regions, and the foreground nearby.
         reach = [max(self.calibrator.radii)] * self.calibrator.by_region
-        reach += [BAND] * (mask == "band" and not self.sample)
+        reach += [band] * (mask == "band" and not self.sample)
         halo = max(reach, default=0) if axis else 0
         near = slice(max(self.start - halo, 0), self.stop + halo)
         inner = _along(axis, slice(self.start - near.start, self.stop - near.start))
         truth, seen = self.labels[_along(axis, near)], predicted_classes(self.scores[_along(2 * axis, near)])
-        keep = select_predicted(mask, seen.bool(), truth, band=BAND, ignore_index=self.choice.ignore_index)
+        keep = select_predicted(mask, seen.bool(), truth, band=band, ignore_index=self.choice.ignore_index)
         chosen = {1: None if keep is None else _places(keep[inner].flatten())}
         if keep is not None and step > 1:
             chosen[step**2] = self._far(keep[inner], truth[inner], step)
@@ -107,9 +108,14 @@ class Slab:
             return []
         here = [seen, truth]
         if self.calibrator.by_region:
-            here.append(in_strips(self.calibrator.regions_of, seen, max(self.calibrator.radii)))
+            here.append(in_strips(self._regions, seen, max(self.calibrator.radii)))
         maps = [one[inner].flatten() for one in here]
         return [self._piece(maps, places, number) for number, places in chosen.items()]
+
+    def _regions(self, seen: Tensor) -> Tensor:
+        """The regions in a strip; most strips of an image hold one class."""
+        low, high = seen.aminmax()
+        return torch.zeros_like(seen, dtype=torch.uint8) if low == high else self.calibrator.regions_of(seen)
 
     def _piece(self, maps: list[Tensor], places: Tensor | None, stands_for: int) -> Piece:
         """The voxels at these places, of flat maps of predicted classes, labels and, if any, regions."""
