@@ -189,8 +189,8 @@ class Predicted(NamedTuple):
             logits = as_batch(calibrator, self.logits[number].float())
             labels = as_batch(calibrator, self.labels[number].long(), channels=0)
             (slab,) = slabs(calibrator, logits, labels, Choice(kind.mask, None, False))
-            piece = slab.voxels()
-            self.chosen[key] = SimpleNamespace(scores=self.logits, voxels=lambda: piece)
+            found = slab.voxels()
+            self.chosen[key] = SimpleNamespace(scores=self.logits, voxels=lambda: found)
         return self.chosen[key]
 
     def pool(self, calibrator: Calibrator | None, patients: Sequence[int] | NDArray[np.int64], margins=False) -> Pool:

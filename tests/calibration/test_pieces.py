@@ -38,11 +38,12 @@ def test_the_cells_of_slabs_are_those_of_the_volume(regions: str, monkeypatch: p
     logits, labels = smooth((1, 3, 21, 16, 13), seed=3)
     calibrator = crac.build_calibrator("class_region_affine", 3, regions=regions)
     monkeypatch.setattr(pieces, "SLAB", 16 * 13 * 2)
-    found = [slab.voxels() for slab in pieces.slabs(calibrator, logits, labels, pieces.Choice("all", None, False))]
-    assert len(found) == 11
-    assert torch.equal(torch.cat([piece[2] for piece in found]), calibrator.cells(logits).flatten())
-    assert torch.equal(torch.cat([piece[1] for piece in found]), labels.flatten())
-    assert torch.equal(torch.cat([piece[0] for piece in found], 1), logits[0].flatten(1))
+    slabs = pieces.slabs(calibrator, logits, labels, pieces.Choice("all", None, False))
+    assert len(slabs) == 11
+    found = [piece for slab in slabs for piece in slab.voxels()]
+    assert torch.equal(torch.cat([piece.cell for piece in found]), calibrator.cells(logits).flatten())
+    assert torch.equal(torch.cat([piece.labels for piece in found]), labels.flatten())
+    assert torch.equal(torch.cat([piece.logits for piece in found], 1), logits[0].flatten(1))
     for number in (0.0, 0.5, 0.999):
         few = pieces.slabs(calibrator, logits, labels, pieces.Choice("all", None, False), few=number)
         assert len(few) == pieces.FEW
