@@ -13,9 +13,11 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 
+import crac
 from common import ROOT
 from crac.cli import main
 
@@ -72,20 +74,21 @@ def run_page(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **names: 
     monkeypatch.setenv("nnUNet_extTrainer", "")  # which a page sets, and which is then as it was
     monkeypatch.setattr(os, "cpu_count", lambda: 1)  # commands then start no processes, which take longer than the work
     space = {"__name__": "__main__", **names}
-    for block in blocks(page):
-        if block.reason is not None:
-            continue
-        if block.language in PYTHON:
-            exec(compile(block.code, f"{page}:{block.line}", "exec"), space)
-        elif block.language in SHELL:
-            for words in block.commands:
-                run_command(words, monkeypatch)
-        elif block.language == "yaml":
-            name = re.match(r"# (\S+\.yaml)\n", block.code)
-            assert name, f"{page}:{block.line}: the first line must be a comment with the name of the file"
-            (folder / name[1]).write_text(block.code, encoding="utf-8")
-        else:
-            assert block.language in ("", "text", "json"), f"{page}:{block.line}: nobody runs {block.language}"
+    with mock.patch.dict(crac.CALIBRATORS), mock.patch.dict(crac.METHODS):  # to which a page adds its own
+        for block in blocks(page):
+            if block.reason is not None:
+                continue
+            if block.language in PYTHON:
+                exec(compile(block.code, f"{page}:{block.line}", "exec"), space)
+            elif block.language in SHELL:
+                for words in block.commands:
+                    run_command(words, monkeypatch)
+            elif block.language == "yaml":
+                name = re.match(r"# (\S+\.yaml)\n", block.code)
+                assert name, f"{page}:{block.line}: the first line must be a comment with the name of the file"
+                (folder / name[1]).write_text(block.code, encoding="utf-8")
+            else:
+                assert block.language in ("", "text", "json"), f"{page}:{block.line}: nobody runs {block.language}"
 
 
 def run_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ def test_each_way_is_measured_and_the_network_as_trained_is_shown(run: Path, sto
         seen.append(case.name)
 
     ways = [Way(mirror=True), Way(), Way("temperature"), Way("temperature", fitted_on="all")]
+    ways.append(Way("class_region", fitted_on="all"))
     found = dict(measure_variants(ways, model, store, store.split(), protocol, seen=look))
     assert found.keys() == set(ways)
     plain = found[Way()]
@@ -42,6 +43,9 @@ def test_each_way_is_measured_and_the_network_as_trained_is_shown(run: Path, sto
     assert everywhere.calibrator is not None
     assert (near.calibrator["mask"], near.calibrator["weight"]) == ("band", "volume")
     assert (everywhere.calibrator["mask"], everywhere.calibrator["weight"]) == ("all", "voxel")
+    finer = found[ways[-1]].calibrator
+    assert finer is not None
+    assert (finer["mask"], finer["weight"]) == ("all", "volume")
     for one in (near, everywhere):
         assert one.evaluation.rows[0]["dsc"] == plain.evaluation.rows[0]["dsc"]
         assert one.evaluation.rows[0]["nll[band]"] != pytest.approx(plain.evaluation.rows[0]["nll[band]"])

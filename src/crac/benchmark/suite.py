@@ -20,8 +20,9 @@ from crac.training.config import TrainConfig, read_yaml
 
 SUITES = Path(__file__).parent / "suites"
 FROM_THE_CELL = ("data", "method", "method_options", "backbone", "seed")
-SPLIT = "split_seed"
 """Settings of a training that the cells of a suite decide."""
+SPLIT = "split_seed"
+"""Another one, where the suite has several splits."""
 
 NOT_THE_RESULT = ("data", "accelerator", "devices", "nodes", "cache", "cuda_graph", "mlflow", "pictures", "save_every")
 """Settings that say where and how a training runs, not what comes out of it."""

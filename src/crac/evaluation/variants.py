@@ -110,8 +110,8 @@ def measure_variants(
 def _fitted(name: str, mask: Mask, cases: CaseSource, model: Model, protocol: MeasuringProtocol) -> Calibrator:
     calibrator = build_calibrator(name, len(protocol.class_names), regions=protocol.regions)
     calibrator.to(model.device)
-    # A temperature over all voxels is how others scale it; the fairer fit weighs patients alike.
-    weight: Literal["voxel", "volume"] = "voxel" if mask == "all" else "volume"
+    # One temperature over all voxels is how others scale it; the fairer fit weighs patients alike, as `crac calibrate`.
+    weight: Literal["voxel", "volume"] = "voxel" if (name, mask) == ("temperature", "all") else "volume"
     batches = fit_batches(cases, cases.names, calibrator)
     return calibrator.fit(batches, mask=mask, weight=weight, ignore_index=protocol.ignore_index)
 
