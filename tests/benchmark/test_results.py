@@ -11,11 +11,13 @@ from tests.benchmark.committed import FIXTURE, many_patients, with_column
 from crac.benchmark import CellResult, load_results, merge_results
 from crac.benchmark.results import MAIN, group_results
 from crac.errors import InputError
+from crac.files import PARTIAL
 
 
 def test_damaged_and_doubled_results_are_refused(tmp_path: Path) -> None:
     source = next((FIXTURE / "results").glob("*.json"))
     (tmp_path / "a.json").write_bytes(source.read_bytes())
+    (tmp_path / f"{PARTIAL}a.json").write_bytes(source.read_bytes()[:1000])  # left by a kill
     assert len(load_results([tmp_path])) == 1
     (tmp_path / "b.json").write_bytes(source.read_bytes())
     with pytest.raises(InputError, match=r"b\.json holds the same cell as .*a\.json"):

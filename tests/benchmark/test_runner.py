@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -32,7 +33,12 @@ FORK.set_forkserver_preload(["crac.benchmark", "lightning.fabric"])
 
 
 def written(out: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_mtime_ns for path in (out / "results").glob("*.json")}
+    return {path.name: path.stat().st_mtime_ns for path in (out / "results").glob("[!.]*.json")}
+
+
+def children(process: int | None) -> list[int]:
+    """The processes that another has started."""
+    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
 @pytest.mark.slow
@@ -183,9 +189,12 @@ def test_kill_loses_at_most_the_run_in_progress(tiny: Any, tmp_path: Path, jobs:
     while len(written(out)) < 2 or not (out / "runs/phantom.unet.ce.1/metrics.csv").exists():
         assert process.exitcode is None
         time.sleep(0.02)
+    workers = [os.pidfd_open(child) for child in children(process.pid)]
     os.kill(process.pid or 0, signal.SIGKILL)
     process.join()
-    time.sleep(1)  # workers of a killed benchmark leave by themselves
+    for worker in workers:  # those of a killed benchmark leave by themselves
+        assert select.select([worker], [], [], 60)[0]
+        os.close(worker)
     before = written(out)
     epochs = (out / "runs/phantom.unet.ce.1/metrics.csv").read_text()
     summary = run_benchmark(Suite.load(suite), out)
@@ -214,12 +223,7 @@ def test_processes_share_the_work_and_a_dying_one_breaks_only_its_run(tiny: Any,
     while not all(run.exists() for run in runs):  # at the same time
         assert process.poll() is None
         time.sleep(0.02)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    worker = next(
-        int(child)
-        for child in children
-        if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
-    )
+    worker = next(c for c in children(process.pid) if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes())
     os.kill(worker, signal.SIGKILL)
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 1

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from crac.benchmark.suite import Cell
 from crac.calibration import CALIBRATORS
 from crac.errors import InputError, require
-from crac.files import finite, read_json, replacing, write_text
+from crac.files import PARTIAL, finite, read_json, replacing, write_text
 from crac.losses import METHODS
 from crac.metrics.claims import patient_difference, patient_mean
 from crac.report.measure import Difference, Measure
@@ -213,7 +213,8 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder of results")
     for path in sorted(folder.rglob("*.json")):
-        yield str(path), path.read_bytes()
+        if not path.name.startswith(PARTIAL):  # what a killed process left, or another is writing right now
+            yield str(path), path.read_bytes()
     for path in sorted(folder.rglob("*.tar.xz")):
         try:
             with tarfile.open(path) as archive:
