@@ -96,7 +96,7 @@ def of_files(
         patient: Regular expression for the part of a file's name that says whose it is; by default each volume is of
             another patient.
         class_names: Background first; numbers by default.
-        orientation: Of nnU-Net's ``.npz`` whose ``.pkl`` are missing, see :func:`crac.evaluation.audit`.
+        orientation: Orientation of nnU-Net's ``.npz`` whose ``.pkl`` are missing, see :func:`crac.evaluation.audit`.
         ignore_index: Label of voxels that nobody has labelled, if there is one.
         jobs: Processes that check the files.
         track: Shows progress.
