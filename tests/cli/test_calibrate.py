@@ -11,6 +11,7 @@ from tests.cli.foreign import overconfident, write_folders
 
 import crac
 from crac.cli import main
+from crac.evaluation.crossfit import Gain
 from crac.report.words import column
 
 
@@ -138,6 +139,16 @@ def test_comparing_writes_nothing(folders: tuple[Path, Path], tmp_path: Path, ca
     assert calibrate(folders, "--compare", "--folds", "2", "--mask", "band") == 0
     assert "lowest likelihood loss (nll[band]) on patients left out" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["labels", "probabilities"]
+
+
+def test_comparing_says_of_the_best_if_it_changes_labels(
+    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    for method, said in (("vector", "vector, which changes labels; to use it"), ("class", "class; to use it")):
+        gain = {method: [Gain("nll[all]", 2.0, 1.0, (-1.0, -1.5, -0.5))]}
+        monkeypatch.setattr("crac.evaluation.calibrate.compare_calibrators", lambda *_, gain=gain, **__: gain)
+        assert calibrate(folders, "--compare") == 0
+        assert said in capsys.readouterr().out
 
 
 def test_bad_arguments(folders: tuple[Path, Path], tmp_path: Path, capsys: Any) -> None:

@@ -314,8 +314,14 @@ def test_images_are_looked_at_and_must_lie_on_the_grid_of_the_labels(folders, tm
     with np.load(folders[2] / "cases.npz") as kept:
         assert kept["0.image"].shape == kept["0.label"].shape
         assert kept["0.image"].max() == 255
+    capsys.readouterr()
     write(images / "a_0000.nii.gz", np.zeros((6, 7, 9), np.float32))
     assert run(folders, "--images", str(images)) == 2
-    assert "a_0000.nii.gz: shape (6, 7, 9), not (6, 7, 8), unlike the label" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "a_0000.nii.gz: shape (6, 7, 9), not (6, 7, 8), unlike the label" in said
+    assert "measuring" not in said  # before the long work
+    (images / "a_0000.nii.gz").rename(images / "b_0000.nii.gz")
+    assert run(folders, "--images", str(images)) == 2
+    assert "--images must hold images such as a.nii.gz or a_0000.nii.gz" in capsys.readouterr().err
     assert run(folders, "--images", "nowhere") == 2
     assert "--images must be a folder; got nowhere" in capsys.readouterr().err

@@ -181,6 +181,18 @@ def test_other_formats_are_refused(tmp_path: Path) -> None:
         read_image(tmp_path / "absent.nii.gz")
 
 
+def test_lengths_that_are_no_millimetres_are_refused(tmp_path: Path) -> None:
+    image = nib.Nifti1Image(np.zeros((2, 2, 2), dtype=np.uint8), np.eye(4))
+    for unit in ("mm", "unknown", "micron"):
+        image.header.set_xyzt_units(unit, "sec")
+        image.to_filename(tmp_path / f"{unit}.nii.gz")
+    for unit in ("mm", "unknown"):
+        assert read_image(tmp_path / f"{unit}.nii.gz").shape == (2, 2, 2)
+    for read in (read_image, read_label):
+        with pytest.raises(InputError, match="it gives micrometres"):
+            read(tmp_path / "micron.nii.gz")
+
+
 def test_same_grid_names_the_difference(tmp_path: Path) -> None:
     def volume(shape: tuple[int, ...], affine: np.ndarray):
         nib.Nifti1Image(np.zeros(shape, dtype=np.uint8), affine).to_filename(tmp_path / "grid.nii")

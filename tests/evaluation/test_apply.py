@@ -126,6 +126,16 @@ def test_what_is_finished_is_left_alone(tmp_path: Path, monkeypatch: pytest.Monk
     assert "holds what another calibrator made; choose another folder" in capsys.readouterr().err
 
 
+def test_a_calibrator_that_does_not_fit_leaves_no_folder(tmp_path: Path, capsys: Any) -> None:
+    store(tmp_path / "in", "npz")
+    crac.build_calibrator("class_region", 4).save(tmp_path / "c.json")
+    assert apply(tmp_path) == 2
+    assert "has 3 classes, the calibrator is for 4" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    calibrator(tmp_path / "c.json")
+    assert apply(tmp_path) == 0
+
+
 def test_what_nnunet_needs_beside_its_archives_is_copied(tmp_path: Path) -> None:
     calibrator(tmp_path / "c.json")
     store(tmp_path / "in", "npz")

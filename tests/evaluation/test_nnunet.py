@@ -118,7 +118,7 @@ def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(scene, monkeyp
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda p: {"probabilities": p.transpose(3, 0, 1, 2)}, "not nnU-Net's"),
+        (lambda p: {"probabilities": p.transpose(3, 0, 1, 2)}, r"looks like \(K, x, y, z\)"),
         (lambda p: {"probabilities": p.transpose(3, 2, 1, 0)[:, 1:]}, "does not fit"),
         (lambda p: {"softmax": p}, "no array 'probabilities'"),
         (lambda p: {"probabilities": p.argmax(-1)}, "floats"),

@@ -1,5 +1,6 @@
 """From a trained model to maps that lie exactly on their input, seen with another reader's eyes."""
 
+import shutil
 import weakref
 from pathlib import Path
 from typing import Any
@@ -178,7 +179,7 @@ def test_a_single_slice_stays_a_single_slice(tmp_path: Path) -> None:
     assert nib.load(tmp_path / "out" / "s_label.nii.gz").shape == (16, 20)
 
 
-def test_load_and_command_line_agree(run: Path, store: Store, tmp_path: Path) -> None:
+def test_load_and_command_line_agree(run: Path, store: Store, tmp_path: Path, capsys: Any) -> None:
     raw = sorted((store.path.parent / "raw" / "TrainingImg").glob("*.nii.gz"))[:2]
     assert main(["predict", str(run), *map(str, raw), "--out", str(tmp_path / "out"), "--device", "cpu"]) == 0
     assert len(list((tmp_path / "out").glob("*.nii.gz"))) == 8
@@ -187,6 +188,9 @@ def test_load_and_command_line_agree(run: Path, store: Store, tmp_path: Path) ->
     name = raw[0].name.removesuffix("_0000.nii.gz")
     np.testing.assert_array_equal(nib.load(tmp_path / "out" / f"{name}_label.nii.gz").get_fdata(), labels)
     assert probabilities.shape[0] == store.num_classes
+    shutil.copytree(run, tmp_path / "moved")  # the same model elsewhere goes on where it was
+    assert main(["predict", str(tmp_path / "moved"), *map(str, raw), "--out", str(tmp_path / "out")]) == 0
+    assert "2 images finished before" in capsys.readouterr().out
     assert main(["predict", str(run / "best.safetensors"), str(raw[0]), "--out", str(tmp_path / "tta"), "--tta"]) == 0
 
 

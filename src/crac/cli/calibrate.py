@@ -115,6 +115,7 @@ def run(args: argparse.Namespace) -> int:
 
 def fit(args: argparse.Namespace, given: Calibratable, out: Path, use: str, source: dict[str, str]) -> int:
     """Fit a calibrator or compare all of them, write it and its page, and say what came of it and how to ``use`` it."""
+    from crac.calibration import CALIBRATORS
     from crac.evaluation.calibrate import calibrate, compare_calibrators
     from crac.files import check_writable, finite
     from crac.progress import track
@@ -139,7 +140,8 @@ def fit(args: argparse.Namespace, given: Calibratable, out: Path, use: str, sour
     if calibrator is None:
         best = min(gains, key=lambda method: gains[method][0].after)
         measure = gains[best][0].measure
-        print(f"lowest likelihood loss ({measure}) on patients left out: {best}; to use it: --method {best}")
+        changes = "" if CALIBRATORS[best].keeps_labels else ", which changes labels"
+        print(f"lowest likelihood loss ({measure}) on patients left out: {best}{changes}; to use it: --method {best}")
         return 0
     for note in calibrator.fitted["notes"]:
         print(f"note: {note}")

@@ -21,6 +21,8 @@ GZIP_LIMIT = 1100
 """Deflate cannot shrink data by more than a factor of about 1,030."""
 PART = 2**24
 """Voxels that are written at a time."""
+UNITS = {1: "metres", 3: "micrometres"}
+"""What a NIfTI header calls lengths that are no millimetres; many say nothing."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,8 @@ def _check_header(path: str, image: SpatialImage) -> None:
         raise InputError(f"{path}: an image must have 2 to 4 axes of at least one voxel; got shape {image.shape}")
     if dtype.kind not in "iuf":
         raise InputError(f"{path}: voxels must be integers or floats; got {dtype}")
+    if isinstance(image, nib.Nifti1Pair) and (unit := UNITS.get(int(image.header["xyzt_units"]) & 7)):
+        raise InputError(f"{path}: the header must give lengths in millimetres (xyzt_units); it gives {unit}")
     _check_affine(path, image.affine)
 
 

@@ -61,7 +61,7 @@ def inspect_case(label_values: Mapping[int, int], num_classes: int, channels: in
         return Inspection((*problems, str(error)))
     for path, image in zip(case.images, images, strict=False):
         if difference := same_grid(image, label):
-            problems.append(f"{case.label} has {difference}, as its image {path.name} has")
+            problems.append(f"{case.label} does not lie on its image {path.name}: it has {difference}")
     if not problems and (found := sum(len(image.array) for image in images)) != channels:
         problems.append(f"{case.images[0]}: {channels} channels are announced, {found} found")
     values, counts = np.unique(label.array, return_counts=True)

@@ -15,7 +15,7 @@ from crac.errors import InputError, ProblemsError
 from crac.evaluation.pairing import CLASS_FILE, OURS
 from crac.evaluation.reading import defect_of
 from crac.evaluation.stored import Archive, Foreground, OneFile, OneFileAClass, Stored
-from crac.files import remove_partials, replacing, writing
+from crac.files import remove_folder, remove_partials, replacing, writing
 from crac.progress import Track, silent
 
 CALIBRATOR = "calibration.json"
@@ -49,19 +49,25 @@ def apply_calibrator(path: Path, probabilities: Path, out: Path, track: Track = 
     if out.exists() and (not out.is_dir() or out.samefile(probabilities)):
         raise InputError(f"--out must be a folder other than --probabilities, or not exist yet; got {out}")
     volumes = find_stored(probabilities, calibrator.num_classes)
+    made = not out.exists()
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
     remove_partials(out)
     _claim(out, path)
-    for name in BESIDE:
-        _copy(probabilities / name, out)
     done = Applied([], [])
-    for volume in track(volumes, "calibrating", len(volumes)):
-        if _finished(volume, out):
-            done.skipped.append(volume.name)
-        else:
-            _apply(calibrator, volume, out)
-            done.written.append(volume.name)
+    try:
+        for name in BESIDE:
+            _copy(probabilities / name, out)
+        for volume in track(volumes, "calibrating", len(volumes)):
+            if _finished(volume, out):
+                done.skipped.append(volume.name)
+            else:
+                _apply(calibrator, volume, out)
+                done.written.append(volume.name)
+    except InputError:
+        if made and not done.written:  # a folder without results would keep another calibrator out
+            remove_folder(out)
+        raise
     return done
 
 

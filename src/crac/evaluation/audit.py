@@ -8,17 +8,17 @@ from pathlib import Path
 
 import torch
 
-from crac.data.nifti import ENDINGS, read_image, read_label, same_grid
+from crac.data.nifti import read_label
 from crac.data.upright import Upright
 from crac.errors import InputError, ProblemsError
 from crac.evaluation.case import Case
 from crac.evaluation.engine import evaluate
 from crac.evaluation.measure import Evaluation
 from crac.evaluation.nnunet import Orientation
-from crac.evaluation.pairing import FilePair, find_pairs
+from crac.evaluation.pairing import FilePair, find_image, find_pairs
 from crac.evaluation.protocol import Protocol
-from crac.evaluation.reading import inspect, load
-from crac.evaluation.realised import realise
+from crac.evaluation.reading import inspect, load, read_on_grid
+from crac.evaluation.realised import check_patients, realise
 from crac.evaluation.views import Look, look_at
 from crac.guarantees import Guarantees
 from crac.parallel import Workers
@@ -38,7 +38,6 @@ class FileCases:
     """
 
     on_gpu = False
-    images: Path | None = None
 
     def __init__(self, pairs: Sequence[FilePair], patient: str | None = None) -> None:
         self._pairs = {pair.name: pair for pair in pairs}
@@ -56,14 +55,8 @@ class FileCases:
         """Return the image of a case if there is one, and which way up it is shown."""
         label = read_label(self._pairs[name].label)
         upright = Upright.of_file(label.shape, label.affine)
-        files = [self.images / f"{name}{end}{kind}" for end in ("", "_0000") for kind in ENDINGS] if self.images else []
-        path = next((path for path in files if path.is_file()), None)
-        if path is None:
-            return Look(None, upright)
-        image = read_image(path)
-        if difference := same_grid(label, image):
-            raise InputError(f"{path}: {difference}, unlike the label")
-        return Look(image.array[0], upright)
+        path = self._pairs[name].image
+        return Look(None if path is None else read_on_grid(path, label).array[0], upright)
 
 
 def file_cases(
@@ -73,6 +66,7 @@ def file_cases(
     *,
     orientation: Orientation | None = None,
     ignore_index: int | None = None,
+    images: Path | None = None,
     jobs: int = 1,
     ray: str | None = None,
     track: Track = silent,
@@ -85,8 +79,18 @@ def file_cases(
         ProblemsError: Every defect of the two folders.
         InputError: ``ignore_index`` is a class.
     """
+    if images is not None and not images.is_dir():
+        raise InputError(f"--images must be a folder; got {images}")
     pairs, problems = find_pairs(probabilities, labels, orientation)
-    pairs = [replace(pair, ignore_index=ignore_index) for pair in pairs]
+    pairs = [
+        replace(pair, ignore_index=ignore_index, image=None if images is None else find_image(images, pair.name))
+        for pair in pairs
+    ]
+    if images is not None and pairs and not any(pair.image for pair in pairs):
+        example = pairs[0].name
+        raise InputError(
+            f"--images must hold images such as {example}.nii.gz or {example}_0000.nii.gz; {images} does not"
+        )
     subject = f"{probabilities} against {labels}"
     return checked_cases(pairs, problems, subject, patient, jobs=jobs, ray=ray, track=track)
 
@@ -153,14 +157,13 @@ def audit(
     Raises:
         ProblemsError: Every defect of the two folders, found before anything is measured.
     """
-    if images is not None and not images.is_dir():
-        raise InputError(f"--images must be a folder; got {images}")
     protocol = protocol or Protocol.named("clinical")
     cases, num_classes = file_cases(
         probabilities, labels, patient,
-        orientation=orientation, ignore_index=protocol.ignore_index, jobs=jobs, ray=ray, track=track,
+        orientation=orientation, ignore_index=protocol.ignore_index, images=images, jobs=jobs, ray=ray, track=track,
     )  # fmt: skip
-    cases.images = images
+    if guarantees is not None:
+        check_patients(guarantees, cases.patients.values())
     chosen = with_classes(protocol, num_classes)
     evaluation = evaluate(cases, replace(chosen, grid="native"), jobs=jobs, ray=ray, track=track)
     if guarantees is not None:

@@ -81,8 +81,11 @@ def read_probabilities(
     else:
         found = _oriented(path, found, label, segmentation, orientation)
     if found.shape[1:] != label.shape:
-        hint = "; the axes are not nnU-Net's (z, y, x)" if array.shape[1:] == label.shape else ""
-        raise InputError(f"{path}: shape {array.shape[1:]} (z, y, x) does not fit the label's {label.shape}{hint}")
+        if array.shape[1:] == label.shape:
+            raise InputError(
+                f"{path}: the array must be (K, z, y, x), as nnU-Net writes it; it looks like (K, x, y, z)"
+            )
+        raise InputError(f"{path}: shape {array.shape[1:]} (z, y, x) does not fit the label's {label.shape}")
     return found
 
 

@@ -27,6 +27,7 @@ class FilePair:
         segmentation: The label map nnU-Net writes beside its ``.npz``, if it is there.
         orientation: Orientation of an ``.npz`` whose ``.pkl`` is missing, if it is known.
         ignore_index: Label of voxels that belong to no class, if there is one.
+        image: The image, if it is to be looked at and there is one.
     """
 
     name: str
@@ -35,6 +36,13 @@ class FilePair:
     segmentation: Path | None = None
     orientation: Orientation | None = None
     ignore_index: int | None = None
+    image: Path | None = None
+
+
+def find_image(images: Path, name: str) -> Path | None:
+    """The image ``NAME.nii.gz`` or ``NAME_0000.nii.gz`` in a folder, if there is one."""
+    files = [images / f"{name}{end}{kind}" for end in ("", "_0000") for kind in ENDINGS]
+    return next((path for path in files if path.is_file()), None)
 
 
 def find_pairs(

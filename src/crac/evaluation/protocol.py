@@ -71,6 +71,8 @@ class Protocol:
         if len(names) == 1 or len(set(names)) != len(names):
             raise InputError(f"class_names must be at least 2 different names; got {names!r}")
         check_number("tolerance", self.tolerance, least=0)
+        if not isinstance(self.empty, str):
+            check_number("empty", self.empty, least=0)
         if not self.masks:
             raise one_of("masks", self.masks, MASKS)
         for argument, values, accepted in (

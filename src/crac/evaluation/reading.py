@@ -64,6 +64,11 @@ def inspect(case: FilePair) -> Inspected:
         return Inspected(None, [str(error)])
     name, problems = case.probabilities[0], []
     num_classes = len(probabilities)
+    if case.image is not None:
+        try:
+            read_on_grid(case.image, read_label(case.label))
+        except InputError as error:
+            problems.append(str(error))
     if case.ignore_index is not None:
         labels = np.where(labels == case.ignore_index, 0, labels)
     if not 0 <= labels.min() <= labels.max() < num_classes:
@@ -73,6 +78,13 @@ def inspect(case: FilePair) -> Inspected:
         )
     defect = defect_of(probabilities)
     return Inspected(num_classes, problems if defect is None else [*problems, f"{name}: {defect}"])
+
+
+def read_on_grid(path: Path, label: Volume) -> Volume:
+    """Read an image that lies on the grid of a label map, to look at."""
+    image = read_image(path)
+    _same(path, label, image)
+    return image
 
 
 def defect_of(probabilities: NDArray[np.float32]) -> str | None:

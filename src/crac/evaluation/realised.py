@@ -1,7 +1,7 @@
 """What came of guarantees on cases with labels that they were not fitted on."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -45,12 +45,17 @@ def realise(
     with Workers(1 if cases.on_gpu else min(jobs, len(cases.names)), ray) as workers:
         measured = workers.map(partial(_measured, found, cases), cases.names)
         rows = [row for own in track(measured, "guarantees", len(cases.names)) for row in own]
-    if known := sorted({row["patient"] for row in rows}.intersection(found.patients)):
+    check_patients(found, (row["patient"] for row in rows))
+    return Realised(rows, _summary(found, rows))
+
+
+def check_patients(found: Guarantees, patients: Iterable[str]) -> None:
+    """Refuse patients whom guarantees were fitted on: they would prove nothing."""
+    if known := sorted(set(patients).intersection(found.patients)):
         more = f" and {len(known) - 3} more" if len(known) > 3 else ""
         raise InputError(
             f"guarantees cannot be measured on the patients they were fitted on: {', '.join(known[:3])}{more}"
         )
-    return Realised(rows, _summary(found, rows))
 
 
 def _measured(found: Guarantees, cases: CaseSource, name: str) -> list[Row]:

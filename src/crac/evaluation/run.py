@@ -17,7 +17,7 @@ from crac.evaluation.case import Case
 from crac.evaluation.engine import evaluate
 from crac.evaluation.measure import Evaluation
 from crac.evaluation.protocol import Protocol
-from crac.evaluation.realised import realise
+from crac.evaluation.realised import check_patients, realise
 from crac.evaluation.views import Look, look_at
 from crac.files import sha256
 from crac.guarantees import Guarantees
@@ -140,6 +140,8 @@ def evaluate_run(
     chosen = Protocol.for_network(protocol, model.card.dims, model.card.class_names, **changes)
     cases = RunCases.of(run, model, split, data, chosen.grid)
     chosen = replace(chosen, ignore_index=cases.store.ignore_index)
+    if guarantees is not None:
+        check_patients(guarantees, (cases.store.cases[name].patient for name in cases.names))
     evaluation = evaluate(cases, chosen, jobs=jobs, ray=ray, track=track)
     if guarantees is not None:
         native = RunCases.of(run, model, split, data, "native")

@@ -102,7 +102,7 @@ class Model(Predictor):
     def identity(self) -> dict[str, Any]:
         """What its answers depend on, as plain data."""
         own = {"checkpoint_sha256": self.checksum, "calibration": fingerprint(self.calibrator)}
-        return {"path": None if self.path is None else str(self.path), **own, "mirror": self.mirror}
+        return {**own, "mirror": self.mirror}
 
     def logits(self, image: Tensor) -> Tensor:
         """Logits ``(K, D, H, W)``, on the model's device, of an image ``(C, D, H, W)`` prepared with its recipe."""
