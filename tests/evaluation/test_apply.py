@@ -136,6 +136,17 @@ def test_a_calibrator_that_does_not_fit_leaves_no_folder(tmp_path: Path, capsys:
     assert apply(tmp_path) == 0
 
 
+@pytest.mark.parametrize("patients", [2, 3])
+def test_numbers_of_patients_are_not_taken_for_classes(patients: int, tmp_path: Path, capsys: Any) -> None:
+    crac.build_calibrator("temperature", 2).save(tmp_path / "c.json")
+    (tmp_path / "in").mkdir()
+    for number in range(patients):
+        foreground = overconfident(number)[0][1]
+        nib.Nifti1Image(foreground, AFFINE).to_filename(tmp_path / "in" / f"patient_{number}.nii.gz")
+    assert apply(tmp_path, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["written"] == [f"patient_{number}" for number in range(patients)]
+
+
 def test_what_nnunet_needs_beside_its_archives_is_copied(tmp_path: Path) -> None:
     calibrator(tmp_path / "c.json")
     store(tmp_path / "in", "npz")

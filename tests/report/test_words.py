@@ -52,6 +52,8 @@ def test_regions_are_judged_by_their_own_intervals():
     assert second.startswith(
         "Inside structures it is underconfident (-1.0 percentage points), on boundaries it is overconfident (+10.0"
     )
+    _, second = verdict([result(6, (0.05, 0.02, 0.08), (-2e-5, -3e-5, -1e-5), (0.1, 0.08, 0.12))], "all", [])
+    assert second.startswith("Inside structures no over- or underconfidence is shown (0.0 percentage points), on")
 
 
 @pytest.mark.parametrize("patients", [1, 2, 5])

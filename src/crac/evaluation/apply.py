@@ -6,16 +6,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import nibabel as nib
+import numpy as np
 import torch
 
 from crac.calibration import Calibrator, load_calibrator
 from crac.calibration.volume import calibrate_volume
-from crac.data.nifti import ENDINGS, stem
+from crac.data.nifti import ENDINGS, read_image, stem
 from crac.errors import InputError, ProblemsError
 from crac.evaluation.pairing import CLASS_FILE, OURS
 from crac.evaluation.reading import defect_of
 from crac.evaluation.stored import Archive, Foreground, OneFile, OneFileAClass, Stored
 from crac.files import remove_folder, remove_partials, replacing, writing
+from crac.metrics.counts import SUM_TOLERANCE
 from crac.progress import Track, silent
 
 CALIBRATOR = "calibration.json"
@@ -96,7 +98,7 @@ def find_stored(folder: Path, num_classes: int) -> list[Stored]:
         else:
             parts[match["name"]][int(match["number"])] = path
     for name, classes in sorted(parts.items()):
-        if sorted(classes) == list(range(num_classes)):
+        if sorted(classes) == list(range(num_classes)) and (num_classes > 2 or _are_two_classes(*classes.values())):
             found.append(OneFileAClass(name, tuple(classes[number] for number in range(num_classes))))
         elif num_classes == 2:  # the numbers are not those of classes
             found += [Foreground(path) for path in classes.values()]
@@ -109,6 +111,15 @@ def find_stored(folder: Path, num_classes: int) -> list[Stored]:
     if not found:
         raise InputError(f"--probabilities must hold .npz, .nii.gz or .nii files; {folder} holds none")
     return found
+
+
+def _are_two_classes(background: Path, foreground: Path) -> bool:
+    """Whether ``NAME_0`` and ``NAME_1`` are the classes of one volume, and not the foregrounds of two."""
+    try:
+        first, second = read_image(background).array, read_image(foreground).array
+    except InputError:  # whatever is wrong with it is said when it is read
+        return True
+    return first.shape == second.shape and bool(np.abs(first + second - 1).max() < SUM_TOLERANCE)
 
 
 def _has_classes(path: Path) -> bool:

@@ -17,6 +17,7 @@ from crac.errors import InputError, check_number, out_of_memory
 from crac.files import sha256
 from crac.models.card import ModelCard
 from crac.models.checkpoint import Checkpoint, load_tensors
+from crac.models.folds import Folds
 from crac.models.predictor import Predictor
 from crac.models.window import logit_slabs
 from crac.progress import Track, silent
@@ -71,6 +72,8 @@ class Model(Predictor):
         path = Path(run)
         if not path.exists():
             raise InputError(f"{path}: no such run")
+        if Folds.at(path):
+            raise InputError(f"{path} is a cross-validation: name one of its runs, e.g. {path / 'fold_0'}")
         calibration = path / CALIBRATION
         path = path / f"{checkpoint}.safetensors" if path.is_dir() else path
         saved = Checkpoint.load(path)

@@ -66,7 +66,7 @@ def _alone(result: Result, mask: str, who: str) -> list[str]:
             f"On them, confidence minus accuracy is {points(gap.estimate)}, and {overlap}.",
         ]
     span = f"(95 % interval {points(gap.low, '')} to {points(gap.high)})"
-    side = side_of_zero(gap)
+    side = _side(gap)
     if side:
         word, than = ("overconfident", "above") if side > 0 else ("underconfident", "below")
         size = points(abs(gap.estimate)).removeprefix("+")
@@ -82,9 +82,14 @@ def _alone(result: Result, mask: str, who: str) -> list[str]:
     for region, where in REGIONS.items():
         own = Interval(*result.over_patients(f"gap.{region}[{mask}]"))
         if own.low == own.low:
-            found.append(f"{where} {SIDES[side_of_zero(own)]} ({points(own.estimate)})")
+            found.append(f"{where} {SIDES[_side(own)]} ({points(own.estimate)})")
     second = "; ".join([", ".join(found), overlap] if found else [overlap])
     return [first, f"{second[0].upper()}{second[1:]}."]
+
+
+def _side(gap: Interval) -> int:
+    """Which side of 0 a gap lies on; one that is shown as 0.0 lies on none."""
+    return 0 if points(gap.estimate, "") == "0.0" else side_of_zero(gap)
 
 
 def _compared(results: Sequence[Result], differences: Sequence[Sequence[Difference]]) -> list[str]:
