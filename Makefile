@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # Two pytest workers with one thread each: torch's own threads would fight over the cores.
 WORKERS ?= 2
 
-.PHONY: help install demo docs docs-serve test test-nnunet lint format clean
+.PHONY: help install demo docs docs-serve evidence test test-nnunet lint format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make test     install, lint, type-check, run every test"
 	@echo "make test-nnunet   the same for the nnU-Net trainers, with nnU-Net itself"
 	@echo "make docs     build the site into site/, which works from the disk; docs-serve shows it while it is written"
+	@echo "make evidence   the pages of our benchmarks again, from the results in results/"
 	@echo "make lint     ruff, mypy and the layers (import-linter) only"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove the environment and everything generated"
@@ -57,6 +58,14 @@ docs: install
 docs-serve: export NO_MKDOCS_2_WARNING = 1
 docs-serve: install
 	$(BIN)/mkdocs serve --strict --watch src --watch examples
+
+evidence: install
+	$(BIN)/crac benchmark --render results/methods --out build/methods --paper
+	cp -r build/methods/benchmark.md build/methods/images docs
+	for name in practical augmented tf32; do \
+	    $(BIN)/crac benchmark --render results/$$name --out build/$$name && \
+	    cp -r build/$$name/benchmark.md build/$$name/images docs/$$name || exit 1; \
+	done
 
 format: install
 	$(BIN)/ruff format .

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from crac.benchmark import CellResult, Suite, load_results, merge_results, run_benchmark
+from crac.benchmark.reading import regions
 from crac.benchmark.report import compose
 from crac.benchmark.results import group_results
 from crac.benchmark.suite import SUITES, Training
@@ -107,12 +108,21 @@ def test_the_page_has_a_table_for_each_objective_and_what_the_threshold_counts(p
         harm = texts[f"tables/harm-acdc-{objective}-unet.csv"].splitlines()
         assert [line.split(",")[0].strip('"') for line in harm[1:3]] == ["CRaC (signed)", "CRaC (signed) + T"]
         assert f"images/benchmark/threshold-acdc-{objective}-unet.svg" in figures
+    assert "tables/objectives-acdc-Dice-CE-unet.md" in texts
     assert "What the threshold of TACE counts" in page
     assert "First by Friedman rank" not in page  # one test patient shows nothing
     assert "every volume weighing the same; they change no label" in page
     assert "by seed 1, stratified" in page
     for draw in figures.values():
         draw()
+
+
+def test_the_reading_of_a_long_table_names_ours_as_trained(practical: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (group, _) = group_results(load_results([practical / "results"]))
+    assert [len(one["ours"]) for one in regions(group)] == [4, 4]
+    monkeypatch.setattr("crac.benchmark.results.MOST_SHOWN", 2)
+    assert all(own.startswith("CRaC (signed) ") and "+ " not in own for one in regions(group) for own in one["ours"])
+    assert [len(one["ours"]) for one in regions(group)] == [1, 1]
 
 
 @pytest.mark.slow

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.benchmark.committed import FIXTURE, many_patients, with_column
+from tests.benchmark.committed import FIXTURE, many_patients, on_splits, with_column
 
 from crac.benchmark import CellResult, load_results, merge_results
+from crac.benchmark.report import compose
 from crac.benchmark.results import MAIN, group_results
+from crac.benchmark.tables import tables
 from crac.errors import InputError
 from crac.files import PARTIAL
 
@@ -128,6 +130,37 @@ def test_only_seeds_that_both_have_are_compared(results: list[CellResult]) -> No
     assert found.estimate == pytest.approx(means[0] - means[1])
     (group,) = group_results([ours[0], theirs[0]])
     assert group.difference("ours", "theirs", MAIN[0]) is None
+
+
+def test_splits_weigh_the_same_and_seeds_spread_within_them(results: list[CellResult]) -> None:
+    three_and_one = [(0, 0, 0.81), (0, 1, 0.82), (0, 2, 0.86), (1, 0, 0.5)]
+    (group,) = group_results(on_splits(results[0], {"ours": three_and_one, "theirs": [*three_and_one, (1, 1, 0.56)]}))
+    means = group.over_seeds("dsc")
+    assert means.loc["ours", "mean"] == pytest.approx((0.83 + 0.5) / 2)
+    assert means.loc["ours", "std"] == pytest.approx(np.std([0.81, 0.82, 0.86], ddof=1))
+    squares = 2 * np.var([0.81, 0.82, 0.86], ddof=1) + np.var([0.5, 0.56], ddof=1)
+    assert means.loc["theirs", "std"] == pytest.approx(np.sqrt(squares / 3))
+    found = group.difference("theirs", "ours", MAIN[0])  # over the trainings both have
+    assert found is not None
+    assert (found.estimate, found.patients) == (pytest.approx(0), 4)
+    assert "| ours | 0-0, 0-1, 0-2, 1-0 |" in "".join(table.markdown() for table in tables(group))
+
+
+def test_a_split_that_a_method_lacks_is_left_out_and_named(results: list[CellResult]) -> None:
+    whole, part = [(0, 0, 0.8), (1, 0, 0.4)], [(0, 0, 0.9)]
+    (group,) = group_results(on_splits(results[0], {"ours": whole, "theirs": part}))
+    assert group.waiting == [1]
+    assert group.over_seeds("dsc").loc["ours", "mean"] == pytest.approx(0.8)
+    assert "Split 1 is left out here" in compose([group]).markdown()
+    (group,) = group_results(on_splits(results[0], {"ours": whole, "theirs": whole}))
+    assert group.waiting == []
+    assert group.over_seeds("dsc").loc["ours", "mean"] == pytest.approx(0.6)
+    assert "left out here" not in compose([group]).markdown()
+    (group,) = group_results(
+        on_splits(results[0], {"ours": whole[1:], "theirs": part})
+    )  # none is shared: all are shown
+    assert group.waiting == []
+    assert list(group.over_seeds("dsc")["mean"]) == pytest.approx([0.4, 0.9])
 
 
 def test_nothing_is_claimed_of_few_patients(results: list[CellResult]) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from tests.benchmark.committed import as_on_acdc, with_column
+from tests.benchmark.committed import as_on_acdc, many_patients, on_splits, with_column
 
 from crac.benchmark import CellResult
 from crac.benchmark import tables as module
 from crac.benchmark.results import MAIN, group_results
-from crac.benchmark.tables import main_table, tables
+from crac.benchmark.tables import main_table, objective_tables, tables
 from crac.report.comparison import Column, Table
 
 PAPER = yaml.safe_load(Path(module.__file__).with_name("paper.yaml").read_text())
@@ -51,6 +51,22 @@ def test_a_method_that_is_missing_somewhere_is_shown_and_not_ranked(results: lis
     assert lines["NACL"]["Friedman rank"] == lines["NACL"]["final rank"] == ""
     assert [lines[name]["final rank"] for name in ("CE", "CE + temperature", "CRaC (released)")] == ["1", "2", "3"]
     assert [column.text("nacl") for column in table.columns if "Other" in column.measure.heading] == ["-"] * 4
+
+
+def test_objectives_are_compared_by_the_same_trainings(results: list[CellResult]) -> None:
+    first = many_patients(results[0])
+    plain = on_splits(first, {"ce": [(0, 0, 0.5), (0, 1, 0.7)], "fl": [(0, 0, 0.6)], "ls": [(0, 0, 0.6)]}, "CE")
+    other = on_splits(first, {"ce": [(0, 0, 0.75)], "fl": [(0, 0, 0.5)]}, "Dice-CE")
+    (table,) = objective_tables(group_results([*plain, *other]))
+    assert list(table.rows) == ["ce", "fl"]  # ls has one objective only
+    assert table.columns[0].text("ce") == "+0.250 [+0.250, +0.250] better"
+    assert table.columns[0].text("fl") == "-0.100 [-0.100, -0.100] worse"
+    assert table.caption.startswith("Phantom, nnunet: Dice-CE minus CE, networks as trained, with the 95 % interval")
+    few = on_splits(results[0], {"ce": [(0, 0, 0.5)]}, "CE") + on_splits(results[0], {"ce": [(0, 0, 0.6)]}, "Dice-CE")
+    (table,) = objective_tables(group_results(few))
+    assert table.columns[0].text("ce") == "+0.100"
+    assert "too few" in table.caption
+    assert list(objective_tables(group_results(plain))) == []
 
 
 def test_measures_of_newer_results_are_shown_where_every_result_has_them(results: list[CellResult]) -> None:

@@ -65,7 +65,8 @@ def regions(group: Group) -> Iterator[dict[str, Any]]:
             claim = f"{over} of {len(known)} methods are overconfident"
             claim = too_few(fewest) if fewest < LEAST_PATIENTS else claim
             best = str(known.abs().idxmin())
-            ours = [f"{group.labels[method]} {column.text(method)}" for method in group.ours if method in known]
+            shown = [method for method in group.ours if method in known and method in group.shown]
+            ours = [f"{group.labels[method]} {column.text(method)}" for method in shown]
             smallest = {"best": group.labels[best], "gap": column.text(best)}
             yield {"where": where, "claim": claim, "ours": ours, **smallest}
 

@@ -13,7 +13,7 @@ from crac.benchmark import reading
 from crac.benchmark.figures import MAPS, draw_maps, drawings
 from crac.benchmark.results import Group, group_results, load_results
 from crac.benchmark.suite import FROM_THE_CELL
-from crac.benchmark.tables import fair_table, main_table, tables
+from crac.benchmark.tables import fair_table, main_table, objective_tables, tables
 from crac.errors import require
 from crac.files import write_text, writing
 from crac.metrics.claims import LEAST_PATIENTS, too_few
@@ -206,6 +206,7 @@ def compose(
         "settings": {name: _setting(groups, name) for name in results[0].settings if name not in FROM_THE_CELL},
         "machines": sorted(machines),
     })  # fmt: skip
+    main = [table for same in alike.values() for table in (main_table(same, paper), *map(fair_table, same))]
     sections = []
     for group in groups:
         captions = {_path(name): what for name, what, _ in found[group.name]}
@@ -215,7 +216,7 @@ def compose(
     return Content(
         suites,
         groups,
-        [table for same in alike.values() for table in (main_table(same, paper), *map(fair_table, same))],
+        [*main, *objective_tables(groups)],
         sections,
         {name: getattr(prose, name)() for name in PROSE},
         summary,

@@ -229,12 +229,14 @@ class Group:
     """All results on one data set with one backbone.
 
     A measure that some results lack, because an older version wrote them, is left out of both tables, so that a column
-    is either there for every method or not at all.
+    is either there for every method or not at all. So is a split that some methods have not been trained on yet: rows
+    of one table are tested on the same patients.
 
     Args:
         results: The results.
 
     Attributes:
+        waiting: Seeds of the splits that are left out.
         labels: Name of a method -> what the tables call it, in the order of :data:`crac.METHODS`.
         methods: The names without the values of sweeps: the rows of the tables.
         trained: Those of them without a calibrator and without mirroring.
@@ -248,7 +250,14 @@ class Group:
 
     def __init__(self, results: Iterable[CellResult]) -> None:
         pandas = require("pandas")
-        self.results = sorted(results, key=_order)
+        found = sorted(results, key=_order)
+        splits: dict[str, set[int | None]] = {}
+        for result in found:
+            splits.setdefault(result.cell.method, set()).add(result.cell.split)
+        every = set.union(*splits.values())
+        shared = set.intersection(*splits.values()) or every
+        self.waiting = sorted(split for split in every - shared if split is not None)
+        self.results = [result for result in found if result.cell.split in shared]
         self.of: dict[str, list[CellResult]] = {}
         for result in self.results:
             self.of.setdefault(result.cell.method, []).append(result)
@@ -294,9 +303,21 @@ class Group:
         return tuple(Measure(f"{key}[{self.fair_mask}]", heading) for key, heading in FAIR)
 
     def over_seeds(self, key: str) -> DataFrame:
-        """Return ``mean`` and ``std`` over the seeds by method; NaN where a seed has no value."""
-        seeds = self.runs[key].groupby(level="method")
-        return seeds.agg(["mean", "std"]).where(seeds.count() == seeds.size())
+        """Return ``mean`` and ``std`` over the seeds by method; NaN where a seed has no value.
+
+        Of several splits each weighs the same, and ``std`` is that of seeds within a split: other patients are what
+        intervals are for.
+        """
+        split = {result.cell.run: str(result.cell.split) for result in self.results}
+        runs = self.runs[key].rename("value").reset_index()
+        runs["split"] = runs["seed"].map(split)
+        parts = runs.groupby(["method", "split"])["value"]
+        runs["square"] = (runs["value"] - parts.transform("mean")) ** 2
+        own = runs.groupby("method")
+        freedom = own["value"].count() - own["split"].nunique()
+        spread = (own["square"].sum() / freedom) ** 0.5
+        numbers: DataFrame = parts.mean().groupby("method").mean().to_frame("mean").assign(std=spread)
+        return numbers.where(own["value"].count() == own.size())
 
     def by_patient(self, key: str, methods: Sequence[str]) -> DataFrame:
         """Return a measure's mean over seeds and a patient's volumes: a row per patient whom every method has.
@@ -304,8 +325,8 @@ class Group:
         Where one of the methods lacks a seed of another, what is left out is the seed: its trainings have no partner.
         """
         seeds = set.intersection(*({result.cell.run for result in self.of[method]} for method in methods))
-        trained = self.volumes.index.get_level_values("seed").isin(list(seeds))
-        values = self.volumes[trained].groupby(["patient", "method"])[key]
+        own = self.volumes.loc[list(methods), ["patient", key]]
+        values = own[own.index.get_level_values("seed").isin(list(seeds))].groupby(["patient", "method"])[key]
         means: Series[float] = values.mean().where(values.count() == values.size())
         return means.unstack("method").reindex(columns=list(methods)).dropna()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from crac.benchmark.results import MAIN, MASK, MOST_SHOWN, Group
 from crac.errors import require
 from crac.metrics.claims import LEAST_PATIENTS, too_few
 from crac.report.comparison import Column, Table
-from crac.report.measure import Measure
+from crac.report.measure import Difference, Measure
 
 pandas = require("pandas")
 
@@ -53,7 +53,8 @@ def main_table(groups: Sequence[Group], paper: bool = False) -> Table:
         columns.append(replace(column, paper=paper_values(group)[measure.key]) if paper else column)
     beside = "; in brackets the paper's value" if paper else ""
     name = "-".join(filter(None, [groups[0].objective, backbone]))
-    caption = f"{name}: mean ± standard deviation over seeds{beside}"
+    within = " of one split" if any(len({r.cell.split for r in group.results}) > 1 for group in groups) else ""
+    caption = f"{name}: mean ± standard deviation over seeds{within}{beside}"
     return Table(f"main-{name}", caption, rows, columns).ranked()
 
 
@@ -78,6 +79,41 @@ def fair_table(group: Group) -> Table:
     )
     rows = {method: group.labels[method] for method in group.methods}
     return Table(f"fair-{group.name}", caption, rows, columns)
+
+
+def objective_tables(groups: Sequence[Group]) -> Iterator[Table]:
+    """Yield what each further objective changes, method by method, on the same patients by the same trainings."""
+    alike: dict[tuple[str, str], list[Group]] = {}
+    for group in groups:
+        alike.setdefault((group.dataset, group.backbone), []).append(group)
+    for first, *others in alike.values():
+        yield from (table for other in others if (table := _objectives(first, other)))
+
+
+def _objectives(first: Group, other: Group) -> Table | None:
+    """One objective minus another, networks as trained; None where no method has both."""
+    pairs = {
+        method: Group(
+            replace(result, cell=replace(result.cell, method=result.cell.objective))
+            for result in (*first.of[method], *other.of[method])
+        )
+        for method in first.trained
+        if method in other.trained
+    }
+    if not pairs:
+        return None
+    known = min((first, other), key=lambda group: group.fair_mask == "band")  # the measures that both have
+    columns = _compared(
+        known, pairs, lambda method, measure: pairs[method].difference(other.objective, first.objective, measure)
+    )
+    number = min(group.volumes["patient"].nunique() for group in pairs.values())
+    caption = f"{first.label}, {first.backbone}: {other.objective} minus {first.objective}, networks as trained"
+    caption += (
+        f"; {too_few(number)}"
+        if number < LEAST_PATIENTS
+        else f", with the 95 % interval of a paired bootstrap over the {number} test patients both have"
+    )
+    return Table(f"objectives-{other.name}", caption, {method: first.labels[method] for method in pairs}, columns)
 
 
 def tables(group: Group) -> Iterator[Table]:
@@ -106,10 +142,11 @@ def tables(group: Group) -> Iterator[Table]:
         }
         rows |= {method: group.labels[method] for method in group.ours}
         yield _table(group, f"sweep-{loss}", f"{title}: sensitivity of {loss} to {option}", MAIN, rows)
-    seeds = {method: ", ".join(str(result.cell.seed) for result in found) for method, found in group.of.items()}
+    runs = {method: ", ".join(str(result.cell.run) for result in found) for method, found in group.of.items()}
+    heading = "seeds" if group.results[0].cell.split is None else "split-seed"
     rows = {method: group.labels[method] for method in [*group.methods, *group.labels]}
     costs = _table(group, "cost", f"{title}: what each run took", COSTS, rows)
-    yield replace(costs, columns=[Column(Measure("seeds", "seeds", 0, None), pandas.Series(seeds)), *costs.columns])
+    yield replace(costs, columns=[Column(Measure("runs", heading, 0, None), pandas.Series(runs)), *costs.columns])
 
 
 def paper_values(group: Group) -> DataFrame:
@@ -145,17 +182,23 @@ def _table(
 def _differences(group: Group, method: str) -> Table:
     """One of our methods against every rival: difference, 95 % interval, and what it means."""
     rivals = {rival: group.labels[rival] for rival in group.methods if rival != method}
-    columns = []
-    for measure in (*MAIN, *on_band(group)):
-        found = {rival: group.difference(method, rival, measure) for rival in rivals}
-        texts = {rival: f"{one.interval} {one.verdict}".strip() for rival, one in found.items() if one is not None}
-        columns.append(Column(measure._replace(higher=None), pandas.Series(texts, dtype=object)))
+    columns = _compared(group, rivals, lambda rival, measure: group.difference(method, rival, measure))
     number = group.volumes["patient"].nunique()
     over = f"a paired bootstrap over the {number} test patients; better, worse: it leaves out 0"
     caption = f"{group.title}: {group.labels[method]} minus each rival, means over the seeds both have" + (
         f"; {too_few(number)}" if number < LEAST_PATIENTS else f", with the 95 % interval of {over}"
     )
     return Table(f"bootstrap-{method}-{group.name}", caption, rivals, columns, "against")
+
+
+def _compared(group: Group, rows: Iterable[str], compare: Callable[[str, Measure], Difference | None]) -> list[Column]:
+    """Columns of differences, with what they mean: the paper's measures, and those of voxels near foreground."""
+    columns = []
+    for measure in (*MAIN, *on_band(group)):
+        found = {row: compare(row, measure) for row in rows}
+        texts = {row: f"{one.interval} {one.verdict}".strip() for row, one in found.items() if one is not None}
+        columns.append(Column(measure._replace(higher=None), pandas.Series(texts, dtype=object)))
+    return columns
 
 
 def on_band(group: Group) -> list[Measure]:
@@ -182,10 +225,6 @@ def _harm(group: Group) -> Table | None:
     }
     if not pairs:
         return None
-    columns = []
-    for measure in (*MAIN, *on_band(group)):
-        found = {method: group.difference(method, rival, measure) for method, rival in pairs.items()}
-        texts = {method: f"{one.interval} {one.verdict}".strip() for method, one in found.items() if one is not None}
-        columns.append(Column(measure._replace(higher=None), pandas.Series(texts, dtype=object)))
+    columns = _compared(group, pairs, lambda method, measure: group.difference(method, pairs[method], measure))
     caption = f"{group.title}: CRaC (signed) minus the same loss without it, used in the same way; intervals as above"
     return Table(f"harm-{group.name}", caption, {method: group.labels[method] for method in pairs}, columns)
