@@ -22,7 +22,7 @@ def test_suites_of_the_package_are_sound(name: str) -> None:
 @pytest.mark.parametrize("name", ["paper_acdc", "paper_flare", "hippocampus"])
 def test_suites_of_the_paper_have_its_methods(name: str) -> None:
     suite = Suite.load(name)
-    assert {"ce", "ce-temperature", "ml1ace", *PAPER_METHODS} == set(suite.methods)
+    assert {"ce", "ce-temperature", "ml1ace", "crac-signed", *PAPER_METHODS} == set(suite.methods)
     assert suite.seeds == [0, 1, 2]
     assert suite.backbones == (["unet", "nnunet"] if name.startswith("paper") else ["unet"])
 
