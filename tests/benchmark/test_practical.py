@@ -27,7 +27,7 @@ def small(name: str, store: Store, backbone: str, objectives: list[str], **chang
     return part.model_copy(update={"training": Training(**FAST), **changes})
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "signed_acdc", "signed_hippocampus"])
 def test_every_method_of_the_suites_can_be_built(name: str) -> None:
     suite = Suite.load(name)
     for job in suite.jobs(dict.fromkeys(suite.datasets, SUITES)):

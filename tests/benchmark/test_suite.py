@@ -37,6 +37,18 @@ def test_runs_are_shared_between_the_table_and_the_sweep() -> None:
     assert all(first[name] == settings for name, settings in second.items())
 
 
+@pytest.mark.parametrize("data", ["acdc", "hippocampus"])
+def test_the_suites_of_choices_share_two_rows_with_the_practical_ones(data: str) -> None:
+    choices, practical = (
+        {cell.name: (cell, job.settings, job.masks) for job in suite.jobs({data: SUITES}) for cell in job.cells}
+        for suite in map(Suite.load, (f"signed_{data}", f"practical_{data}"))
+    )
+    shared = [name for name, (cell, _, _) in choices.items() if (cell.base or cell.method) in ("ce", "crac-signed")]
+    assert len(shared) == 2 * 2 * 2 * 2  # objectives, rows, seeds, with and without calibration
+    assert all(choices[name] == practical[name] for name in shared)
+    assert not (choices.keys() - set(shared)) & practical.keys()
+
+
 def test_sweeps_and_temperature_become_rows(tiny_suite: Any) -> None:
     suite = tiny_suite(
         methods={

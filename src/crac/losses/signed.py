@@ -12,8 +12,8 @@ from crac.functional.patches import Border
 from crac.functional.regions import region_map
 from crac.losses.multipliers import Multipliers
 
-Signal = Literal["predicted", "all"]
-SIGNALS = ("predicted", "all")
+Signal = Literal["predicted", "all", "slope"]
+SIGNALS = ("predicted", "all", "slope")
 
 
 class SignedMultipliers(Multipliers):
@@ -22,23 +22,33 @@ class SignedMultipliers(Multipliers):
     The outer step is ``lambda_ <- clamp(lambda_ * exp(rho * gap))``, with the mean of confidence minus accuracy of each
     region as the gap: an overconfident region pays more, an underconfident one less. ``rho`` is the pace and stays.
 
+    With ``newton`` the gap is the step that Newton's method takes towards the logarithm of the temperature that suits
+    the region best: between -1 and 1, positive where the network is overconfident.
+
     Args:
         num_classes: ``K``.
         regions: ``R``.
         lambdas: Initial, smallest and largest price.
         pace: ``rho``.
         by_class: Whether each class of a region has its own gap. A class without a voxel takes that of the region.
+        newton: Whether the sums are those of the signal ``"slope"``, see :func:`gap_sums`.
 
     Attributes:
         previous: The gaps of the last step, ``(R, K)``; infinite before the first.
     """
 
     def __init__(
-        self, num_classes: int, regions: int, lambdas: tuple[float, float, float], pace: float, by_class: bool
+        self,
+        num_classes: int,
+        regions: int,
+        lambdas: tuple[float, float, float],
+        pace: float,
+        by_class: bool,
+        newton: bool = False,
     ) -> None:
         check_number("rho", pace, above=0)
         super().__init__(num_classes, regions, "region", lambdas, (pace, pace, pace), 1.0, 1.0, 1)
-        self.by_class = by_class
+        self.by_class, self.newton = by_class, newton
 
     @torch.no_grad()
     def update(self) -> None:
@@ -50,8 +60,12 @@ class SignedMultipliers(Multipliers):
         sums, _ = self.observation()
         together = sums.sum(-1, keepdim=True).expand_as(sums)
         own = (sums[1] > 0) & self.by_class
-        excess, voxels = torch.where(own, sums, together)
-        seen, gap = voxels > 0, excess / voxels.clamp(min=1)
+        excess, size = torch.where(own, sums, together)
+        if self.newton:
+            # The second derivative is variance + excess, which is no curvature below 0: -excess takes its place there.
+            size = size + excess.abs()
+        seen = size > 0
+        gap = excess / torch.where(seen, size, 1)
         price = self.lambda_ * (self.rho * gap).exp()
         self.lambda_.copy_(torch.where(seen, price, self.lambda_).clamp(*self.lambda_bounds))
         self.previous.copy_(torch.where(seen, gap, self.previous))
@@ -73,28 +87,46 @@ def gap_sums(
         labels: ``(B, *S)``.
         signal: ``"predicted"`` takes the voxels predicted as foreground, by the class and the region they have in the
             map of predictions; ``"all"`` takes all voxels, by the class and the region they have in the labels.
+            ``"slope"`` takes the voxels of ``"predicted"``, but compares what the labels cost with what the network
+            expects them to cost: ``-log p`` of the label with its mean under ``p``, the entropy. Their mean difference
+            is minus the derivative of the mean negative log-likelihood of ``softmax(logits / T)`` with respect to
+            ``log T`` at ``T = 1``; the second derivative is this difference plus the mean variance of ``log p``
+            under ``p``.
         by_class: Whether to keep the classes apart; otherwise the first stands for all.
         border: What lies outside the image, see :func:`crac.functional.region_map`.
         radii: Radii of the regions, likewise.
         ignore_index: Label of pixels that do not count.
 
     Returns:
-        Sums ``(2, R, K)`` of confidence minus accuracy, and of voxels; and the valid voxels of each region ``(R,)``.
+        Sums ``(2, R, K)`` of confidence minus accuracy, and of voxels, or with ``"slope"`` of the difference and of the
+        variance; and the valid voxels of each region ``(R,)``.
     """
     confidence, predicted = logits.softmax(1).max(1)
     right = predicted == labels
     valid = torch.ones_like(right) if ignore_index is None else labels != ignore_index
-    classes, ignored = (predicted, None) if signal == "predicted" else (labels, ignore_index)
-    counted = valid & (predicted > 0) if signal == "predicted" else valid
+    classes, ignored = (labels, ignore_index) if signal == "all" else (predicted, None)
+    counted = valid if signal == "all" else valid & (predicted > 0)
     region = region_map(classes, border, radii, ignored)
     dtype = torch.float32 if logits.device.type == "mps" else torch.float64
-    excess = torch.where(valid, confidence.to(dtype) - right.to(dtype), 0)
+    if signal == "slope":
+        both = torch.stack(_surprise(logits, torch.where(valid, labels, 0))).to(dtype)
+    else:
+        both = torch.stack([confidence.to(dtype) - right.to(dtype), torch.ones_like(confidence, dtype=dtype)])
+    both = torch.where(valid, both, 0)
     cells, counts = [], []
     for number in range(len(radii) + 1):
         counts.append(((region == number) & valid).sum())
         here = (region == number) & counted
         for cell in [here & (classes == k) for k in range(logits.shape[1])] if by_class else [here]:
-            cells += [torch.where(cell, excess, 0).sum(), cell.sum().to(dtype)]
-    broken = 0 * excess.sum()  # NaN if any confidence is, also one that no cell counts
+            cells.append(torch.where(cell, both, 0).flatten(1).sum(1))
+    broken = 0 * both[0].sum()  # NaN if any confidence is, also one that no cell counts
     sums = torch.stack(cells).view(len(radii) + 1, -1, 2).movedim(-1, 0) + broken
     return F.pad(sums, (0, logits.shape[1] - sums.shape[2])), torch.stack(counts)
+
+
+def _surprise(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``(B, *S)``: ``-log p`` of the label minus its mean under ``p``, and its variance under ``p``."""
+    log_p = logits.log_softmax(1)
+    p = log_p.exp()
+    deviation = log_p - (p * log_p).sum(1, keepdim=True)
+    return -deviation.gather(1, labels.unsqueeze(1)).squeeze(1), (p * deviation.square()).sum(1)
