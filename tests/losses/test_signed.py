@@ -227,11 +227,6 @@ def test_the_slope_of_a_saturated_network_is_finite():
         torch.testing.assert_close(loss.lambda_, torch.full((2, 3), expected))
 
 
-def test_an_unknown_signal_lists_those_there_are():
-    with pytest.raises(ValueError, match="signal must be one of predicted, all, slope; got 'gap'"):
-        signed(signal="gap")
-
-
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=8), st.sampled_from(SIGNALS), st.booleans())
 def test_prices_never_leave_their_bounds(sizes, signal, by_class):
     loss = signed(signal=signal, by_class=by_class)

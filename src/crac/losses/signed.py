@@ -62,7 +62,7 @@ class SignedMultipliers(Multipliers):
         own = (sums[1] > 0) & self.by_class
         excess, size = torch.where(own, sums, together)
         if self.newton:
-            # The second derivative is variance + excess, which is no curvature below 0: -excess takes its place there.
+            # The second derivative is variance + excess, which an excess below 0 could bring to 0 and below.
             size = size + excess.abs()
         seen = size > 0
         gap = excess / torch.where(seen, size, 1)
