@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.benchmark.committed import many_patients
+from tests.benchmark.committed import many_patients, with_column
 
 from crac.benchmark import CellResult
-from crac.benchmark.figures import draw_maps, drawings
-from crac.benchmark.results import Group
+from crac.benchmark.figures import draw_maps, drawings, glances
+from crac.benchmark.results import Group, group_results
+from crac.benchmark.suite import Cell
 from crac.palette import pyplot
 
 
@@ -69,6 +70,30 @@ def test_multipliers_are_means_over_seeds(results: list[CellResult]) -> None:
     ours = [result.history[name] for result in results if result.cell.method == "crac-released"]
     line = next(line for line in figure.axes[0].lines if line.get_label() == "liver, outer")
     assert line.get_ydata().tolist() == pytest.approx(np.mean(ours, axis=0).tolist())
+
+
+def test_a_glance_shows_every_way_of_using_each_network(results: list[CellResult]) -> None:
+    assert not list(glances(group_results(results)))  # temperature of one method only
+    first = with_column(results[0], "nll[band]")
+    made = []
+    for objective, worse in (("CE", 0.0), ("Dice-CE", 0.2)):
+        for method in ("ce", "fl"):
+            for calibrator, ending, gain in ((None, "", 0.0), ("temperature", " + T", 0.1)):
+                cell = Cell("phantom", "nnunet", method + ending, 0, method + ending, objective=objective)
+                cell = replace(cell, base=method if ending else "", calibrator=calibrator)
+                volumes = {name: [*row[:-1], 0.5 + worse - gain] for name, row in first.volumes.items()}
+                made.append(replace(first, cell=cell, volumes=volumes))
+    ((name, _, draw),) = glances(group_results(made))
+    assert name == "glance-phantom-nnunet"
+    left, right = draw().axes
+    assert [text.get_text() for text in left.get_yticklabels()] == ["ce", "fl"]
+    for axis, values in ((left, [0.5, 0.4]), (right, [0.7, 0.6])):
+        points = [line for line in axis.lines if line.get_linestyle() == "None"]
+        assert [line.get_xdata()[0] for line in points] == pytest.approx(values * 2)
+        assert [line.get_label() for line in points[:2]] == ["as trained", "T"]
+    (group,) = group_results(made[:4])
+    assert [len(draw().axes) for _, _, draw in glances([group])] == [1]
+    assert not list(glances(group_results(made[:3])))  # the second loss as trained only
 
 
 def test_maps_show_the_methods_whose_slices_were_kept(results: list[CellResult], tmp_path: Path) -> None:

@@ -109,6 +109,8 @@ def test_the_page_has_a_table_for_each_objective_and_what_the_threshold_counts(p
         assert [line.split(",")[0].strip('"') for line in harm[1:3]] == ["CRaC (signed)", "CRaC (signed) + T"]
         assert f"images/benchmark/threshold-acdc-{objective}-unet.svg" in figures
     assert "tables/objectives-acdc-Dice-CE-unet.md" in texts
+    assert list(content.glance) == ["images/benchmark/glance-acdc-unet.svg"]
+    assert page.index("(images/benchmark/glance-acdc-unet.svg)") < page.index("## Every method in numbers")
     assert "What the threshold of TACE counts" in page
     assert "First by Friedman rank" not in page  # one test patient shows nothing
     assert "every volume weighing the same; they change no label" in page

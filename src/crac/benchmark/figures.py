@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crac.benchmark.results import MAIN, MASK, Group
+from crac.benchmark.results import MAIN, MASK, Group, by_data
 from crac.evaluation.archive import read_arrays
 from crac.metrics.claims import LEAST_PATIENTS
 from crac.palette import MARKERS, PALETTE, STYLE, outline_colour, pyplot
@@ -50,6 +50,16 @@ def drawings(group: Group) -> Iterator[Drawing]:
                 yield name, what, partial(critical_difference, table, labels, bool(measure.higher))
 
 
+def glances(groups: Sequence[Group]) -> Iterator[Drawing]:
+    """Yield a figure of each data set and backbone whose networks were all measured in several ways."""
+    for alike in by_data(groups):
+        found = [ways for group in alike for ways in _ways(group).values()]
+        if found and all(len(ways) > 1 for ways in found):
+            title = f"{alike[0].label}, {alike[0].backbone}"
+            what = f"{title}: what each loss costs in likelihood as trained, and what is left of it after calibration"
+            yield f"glance-{alike[0].dataset}-{alike[0].backbone}", what, partial(_glance, alike)
+
+
 def draw_maps(group: Group, folder: Path) -> Iterator[Drawing]:
     """Yield the figure of the slices that a benchmark kept of each method's best and worst volume, if it kept any.
 
@@ -82,6 +92,42 @@ def _titles(figure: Figure, x: str, y: str, title: str) -> Figure:
     figure.supxlabel(x, fontsize=10)
     figure.supylabel(y, fontsize=10)
     figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def _ways(group: Group) -> dict[str, dict[str, str]]:
+    """Return for each method as trained the rows that were measured on its networks, by what the tables add to it."""
+    found = {method: {"as trained": method} for method in group.trained}
+    for method in group.methods:
+        if (base := group.of[method][0].cell.base) in found:
+            found[base][group.labels[method].removeprefix(f"{group.labels[base]} + ")] = method
+    return found
+
+
+def _glance(groups: Sequence[Group]) -> Figure:
+    """A row per loss, a panel per objective: the likelihood in every way of using the network."""
+    methods = [method for method in groups[0].trained if all(method in group.trained for group in groups)]
+    size = 1.6 + 3.6 * len(groups), 0.3 * len(methods) + 1.5
+    figure, (axes,) = _axes(1, len(groups), size, sharex=True, sharey=True)
+    for axis, group in zip(axes, groups, strict=True):
+        measure = group.fair[0]
+        for row, method in enumerate(methods):
+            ways = _ways(group)[method]
+            values = [group.by_patient(measure.key, [one])[one].mean() for one in ways.values()]
+            axis.plot([min(values), max(values)], [row, row], color="#bbbbbb", linewidth=1, zorder=1)
+            for number, (way, value) in enumerate(zip(ways, values, strict=True)):
+                style = {"color": PALETTE[(number + 1) % len(PALETTE)], "marker": MARKERS[number % len(MARKERS)]}
+                label = way if row == 0 else None
+                axis.plot(value, row, markersize=5, linestyle="", label=label, zorder=9 - number, **style)
+        axis.set_title(f"{group.objective or group.title}, {group.volumes['patient'].nunique()} patients", fontsize=10)
+        axis.grid(axis="y", color="#eeeeee")
+        axis.set_axisbelow(True)
+    axes[0].set_yticks(range(len(methods)), [groups[0].labels[method] for method in methods], fontsize=9)
+    axes[0].invert_yaxis()
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=9, loc="outside upper center", ncols=len(labels))
+    where = "near foreground" if groups[0].fair_mask == "band" else "labelled or predicted foreground"
+    figure.supxlabel(f"{groups[0].fair[0].heading}, voxels {where}; lower is better", fontsize=10)
     return figure
 
 

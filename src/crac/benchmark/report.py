@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crac.benchmark import reading
-from crac.benchmark.figures import MAPS, draw_maps, drawings
+from crac.benchmark.figures import MAPS, draw_maps, drawings, glances
 from crac.benchmark.results import Group, group_results, load_results
 from crac.benchmark.suite import FROM_THE_CELL
 from crac.benchmark.tables import fair_table, main_table, objective_tables, tables
@@ -55,6 +55,7 @@ class Content:
     Args:
         suites: Names of the suites.
         groups: All results.
+        glance: Path and caption of the first figures.
         main: The first tables.
         sections: One per group.
         prose: Name of a passage -> Markdown.
@@ -65,6 +66,7 @@ class Content:
 
     suites: Sequence[str]
     groups: Sequence[Group]
+    glance: Mapping[str, str]
     main: Sequence[Table]
     sections: Sequence[Section]
     prose: Mapping[str, str]
@@ -99,6 +101,7 @@ class Content:
                 ("print", "Small print"),
             ],
             data={"views": [], "colours": []},
+            glance=self.glance,
             main=self.main,
             sections=[section._replace(reading=to_html(section.reading)) for section in self.sections],
             prose={name: to_html(text) for name, text in self.prose.items()},
@@ -206,6 +209,7 @@ def compose(
         "settings": {name: _setting(groups, name) for name in results[0].settings if name not in FROM_THE_CELL},
         "machines": sorted(machines),
     })  # fmt: skip
+    first = list(glances(groups))
     main = [table for same in alike.values() for table in (main_table(same, paper), *map(fair_table, same))]
     sections = []
     for group in groups:
@@ -216,12 +220,13 @@ def compose(
     return Content(
         suites,
         groups,
+        {_path(name): what for name, what, _ in first},
         [*main, *objective_tables(groups)],
         sections,
         {name: getattr(prose, name)() for name in PROSE},
         summary,
         notes,
-        {_path(name): draw for own in found.values() for name, _, draw in own},
+        {_path(name): draw for own in (first, *found.values()) for name, _, draw in own},
     )
 
 

@@ -352,6 +352,14 @@ def group_results(results: Sequence[CellResult]) -> list[Group]:
     return [Group(groups[key]) for key in sorted(groups)]
 
 
+def by_data(groups: Iterable[Group]) -> list[list[Group]]:
+    """Return the groups that have the data set and the backbone in common, one for each objective."""
+    alike: dict[tuple[str, str], list[Group]] = {}
+    for group in groups:
+        alike.setdefault((group.dataset, group.backbone), []).append(group)
+    return list(alike.values())
+
+
 def _order(result: CellResult) -> tuple[Any, ...]:
     cell = result.cell
     place = list(METHODS).index(result.settings["method"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from crac.benchmark.results import MAIN, MASK, MOST_SHOWN, Group
+from crac.benchmark.results import MAIN, MASK, MOST_SHOWN, Group, by_data
 from crac.errors import require
 from crac.metrics.claims import LEAST_PATIENTS, too_few
 from crac.report.comparison import Column, Table
@@ -83,10 +83,7 @@ def fair_table(group: Group) -> Table:
 
 def objective_tables(groups: Sequence[Group]) -> Iterator[Table]:
     """Yield what each further objective changes, method by method, on the same patients by the same trainings."""
-    alike: dict[tuple[str, str], list[Group]] = {}
-    for group in groups:
-        alike.setdefault((group.dataset, group.backbone), []).append(group)
-    for first, *others in alike.values():
+    for first, *others in by_data(groups):
         yield from (table for other in others if (table := _objectives(first, other)))
 
 
