@@ -1,8 +1,11 @@
 """Input on which nothing can be estimated, or too much: the result is defined, and the notes say why."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
+from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 import crac
@@ -110,7 +113,37 @@ def test_small_cells_are_drawn_towards_the_common_temperature() -> None:
     temperature = fit("class", logits, labels).temperature
     alone = fit("temperature", logits[..., -1:, 50:], labels[..., -1:, 50:]).temperature
     assert alone == pytest.approx(20)
-    assert temperature[0] < temperature[2] < 5
+    assert temperature[0] < temperature[2] < 15
+
+
+@pytest.mark.parametrize("unsure", [0.1, 0.3, 1e-3])
+def test_a_cell_that_is_never_wrong_is_as_sure_as_its_voxels_ask_for(unsure: float) -> None:
+    """Its likelihood grows up to the bound, where it is flat, yet thousands of voxels outweigh what draws it back."""
+    torch.manual_seed(0)
+    logits = 2 * torch.randn(1, 2, 60, 60, dtype=torch.float64)
+    labels = torch.distributions.Categorical(logits=logits.movedim(1, -1)).sample()
+    logits, right = F.pad(3 * logits, (0, 0, 0, 0, 1, 0), value=-30), torch.zeros(1, 3, 60, 60, dtype=torch.float64)
+    right[:, 0] = math.log(1 / unsure - 1)
+    right[:, 2] = -30
+    scores, truth = torch.cat([logits, right], 2), torch.cat([labels + 1, torch.zeros_like(labels)], 1)
+    found = 1 / fit("class", scores, truth).temperature
+
+    def loss(k: int, scale: float) -> Tensor:
+        here = scores.argmax(1) == k
+        own = torch.tensor(scale, dtype=torch.float64, requires_grad=True)
+        value = F.cross_entropy(own * scores.movedim(1, -1)[here], truth[here], reduction="sum")
+        (slope,) = torch.autograd.grad(value, own, create_graph=True)
+        return torch.stack([value, slope, torch.autograd.grad(slope, own)[0]]).detach()
+
+    best = [minimize_scalar(lambda a, k=k: loss(k, a)[0].item(), bounds=(0.05, 20), method="bounded").x for k in (1, 2)]
+    information = torch.stack([loss(k, a)[2] for k, a in zip((1, 2), best, strict=True)])
+    common = (information * torch.tensor(best)).sum() / information.sum()
+    strength = 100 * information.sum() / truth.numel()
+    pulled = minimize_scalar(
+        lambda a: (loss(0, a)[0] + strength / 2 * (a - common) ** 2).item(), bounds=(0.05, 20), method="bounded"
+    )
+    assert found[0] == pytest.approx(pulled.x, rel=1e-3)
+    assert found[0] > 2 * common or unsure < 0.01
 
 
 @pytest.mark.parametrize("name", [name for name in crac.CALIBRATORS if name != "identity"])

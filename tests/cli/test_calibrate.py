@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.cli.foreign import overconfident, write_folders
@@ -44,6 +45,36 @@ def test_a_model_that_is_too_sure_gains(folders: tuple[Path, Path], tmp_path: Pa
     assert (calibrator.name, calibrator.regions, calibrator.fitted["weight"]) == ("class_region", "volume", "volume")
     assert calibrator.fitted["batches"] == 6
     torch.testing.assert_close(calibrator.temperature, torch.full((3, 2), 3.0).double(), rtol=0.25, atol=0)
+
+
+def near_and_far(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """An organ beside which a model is too sure of background, and far from which it is not sure enough."""
+    x, y, _ = torch.meshgrid(torch.arange(-24, 24), torch.arange(-24, 24), torch.arange(2), indexing="ij")
+    distance = torch.maximum(x.abs(), y.abs()) - 4
+    zones = [distance <= 0, distance <= 1, distance <= 3]
+    true, said = torch.zeros(distance.shape), torch.full(distance.shape, 0.1)
+    for zone, rate, claim in zip(reversed(zones), (0.2, 0.2, 0.95), (0.02, 0.2, 0.95), strict=True):
+        true[zone], said[zone] = rate, claim
+    labels = torch.rand(distance.shape, generator=torch.Generator().manual_seed(seed)) < true
+    return torch.stack([1 - said, said]).numpy(), labels.numpy().astype(np.uint8)
+
+
+def test_likelihood_that_is_given_up_near_organs_is_named_with_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr("tests.cli.foreign.overconfident", lambda seed, sharp: near_and_far(seed))
+    folders, out = write_folders(tmp_path), tmp_path / "c.json"
+    advice = "near organs the likelihood is no better"
+    assert calibrate(folders, "--out", str(out), "--json") == 0
+    worse = {gain["measure"]: gain for gain in read(capsys)["gains"]["class_region"]}
+    assert worse["nll[all]"]["difference"][2] < 0 < worse["nll[band]"]["difference"][0]
+    assert any(note.startswith(advice) for note in crac.load_calibrator(out).fitted["notes"])
+    assert "Near organs the likelihood is no better" in (tmp_path / "c.html").read_text()
+    assert calibrate(folders, "--out", str(out), "--json", "--radii", "1", "3") == 0
+    better = {gain["measure"]: gain for gain in read(capsys)["gains"]["class_region"]}
+    assert better["nll[band]"]["after"] < worse["nll[band]"]["before"]
+    assert better["nll[all]"]["after"] < worse["nll[all]"]["after"]
+    assert not any(note.startswith(advice) for note in crac.load_calibrator(out).fitted["notes"])
 
 
 def test_the_page_says_what_was_found(tmp_path: Path, capsys: Any) -> None:

@@ -7,14 +7,16 @@ result therefore depends neither on the sample nor on how the data was divided i
 scale the sums hold ten derivatives, with which one or two passes suffice.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from crac.calibration.newton import identity, minimise
+from crac.calibration.newton import SumsOf, identity, minimise
 from crac.calibration.pieces import Slab
 from crac.calibration.sample import MOST, Kept, joined, sampled
 from crac.calibration.sums import Coefficients, Sums, over_processes, sums_over
@@ -26,6 +28,8 @@ Read = Callable[[bool], Iterable[list[Slab]]]
 
 PRIOR = 100
 """A cell's scale is drawn towards the common one as if that had been seen on this many average voxels."""
+NEGLIGIBLE = 0.01
+"""Relative change of a scale up to which a parabola tells well enough how far it is drawn."""
 PASSES, STEPS = 12, 60
 THREADS = 4
 """Slabs that are worked on at the same time; more would need more memory, and outrun most disks."""
@@ -89,13 +93,33 @@ def fit_cells(read: Read, coefficients: Coefficients, cells: int, num_classes: i
             total = total.plus(own.weighed(1 / number) if by_volume and number else own)
         return total.over_processes()
 
-    start = _start(_sample(read, by_volume), coefficients, identity(coefficients, cells, num_classes))
+    sample = _sample(read, by_volume)
+
+    def part(weights: Tensor) -> Sums:
+        total = Sums.zeros(weights, coefficients)
+        for logits, labels, cell, weight in sample:
+            total = total.plus(sums_over(weights, coefficients, logits, labels, cell, weight))
+        return total.over_processes()
+
+    start, seen, *_ = minimise(part, identity(coefficients, cells, num_classes), coefficients, STEPS)
+    start = _shrink(start, seen, coefficients, Pull.to_common(start, seen, prior=1))
     weights, sums, steps, converged = minimise(whole, start, coefficients, PASSES)
     if not sums.count.sum():
         raise InputError("batches must hold at least one labelled voxel of the mask; got none")
+    pull = Pull.to_common(weights, sums, PRIOR)
+    drawn = _shrink(weights, sums, coefficients, pull)
     undecided = (sums.count > 0) & (sums.hessian[:, 0, 0] <= 0)
+    moved = (drawn - weights)[:, 0].abs() > NEGLIGIBLE * weights[:, 0]
+    if coefficients == "scale" and pull is not None and bool((moved & (sums.count > 0)).any()):
+        # Where a cell is never wrong its likelihood is flat at the minimum and steep on the way to the others'.
+        silent = (sums.sides[:, :, 0] == 0).all(1, keepdim=True)
+        share = pull.weighed(float(seen.weight.sum() / sums.weight.sum()))
+        drawn, *_ = minimise(share.added_to(part), torch.where(silent, pull.common, weights), coefficients, STEPS)
+        drawn, _, more, settled = minimise(pull.added_to(whole), drawn, coefficients, PASSES)
+        steps, converged = steps + more, converged and settled
+        undecided &= drawn[:, 0] == pull.common
     return Fit(
-        weights=_shrink(weights, sums, coefficients),
+        weights=drawn,
         by_cell=[int(number) for number in sums.count],
         undecided=undecided.tolist(),
         batches=over_processes([batches])[0],
@@ -123,32 +147,61 @@ def _sample(read: Read, by_volume: bool) -> list[Kept]:
     return joined(parts, by_volume=False)
 
 
-def _start(sample: list[Kept], coefficients: Coefficients, start: Tensor) -> Tensor:
-    """The coefficients with the highest likelihood on a sample; what it says little about is taken as elsewhere."""
+@dataclass(frozen=True)
+class Pull:
+    """What draws the scale ``a`` of every cell towards a common one: ``strength / 2 * (a - common)**2``.
 
-    def drawn(weights: Tensor) -> Sums:
-        total = Sums.zeros(weights, coefficients)
-        for logits, labels, cell, weight in sample:
-            total = total.plus(sums_over(weights, coefficients, logits, labels, cell, weight))
-        return total.over_processes()
+    Args:
+        common: The mean of all cells' scales, each weighed by what its voxels say about it.
+        strength: The information of :data:`PRIOR` average voxels.
+    """
 
-    weights, sums, *_ = minimise(drawn, start, coefficients, STEPS)
-    return _shrink(weights, sums, coefficients, prior=1)
+    common: Tensor
+    strength: Tensor
+
+    @staticmethod
+    def to_common(weights: Tensor, sums: Sums, prior: float) -> Pull | None:
+        """The pull between the minima of cells; None where there is one only, or no voxel says anything."""
+        information = sums.hessian[:, 0, 0]
+        total = information.sum()
+        if len(weights) == 1 or total <= 0:
+            return None
+        return Pull((information * weights[:, 0]).sum() / total, prior * total / sums.count.sum())
+
+    def weighed(self, factor: float) -> Pull:
+        """The pull if every voxel weighed so many times as much."""
+        return replace(self, strength=factor * self.strength)
+
+    def added_to(self, sums_of: SumsOf) -> SumsOf:
+        """The sums with the pull among the voxels, on the side of those that want what it wants."""
+
+        def pulled(weights: Tensor) -> Sums:
+            sums, away = sums_of(weights), weights[:, 0] - self.common
+            side, cells = (away > 0).long(), torch.arange(len(away))
+            sides = sums.sides.clone()
+            sides[cells, side, 0] += self.strength * away
+            sides[cells, side, 1] += self.strength
+            return replace(
+                sums,
+                loss=sums.loss + self.strength * away**2 / 2,
+                gradient=sums.gradient + (self.strength * away).unsqueeze(1),
+                hessian=sums.hessian + self.strength,
+                sides=sides,
+            )
+
+        return pulled
 
 
-def _shrink(weights: Tensor, sums: Sums, coefficients: Coefficients, prior: float = PRIOR) -> Tensor:
+def _shrink(weights: Tensor, sums: Sums, coefficients: Coefficients, pull: Pull | None) -> Tensor:
     """Draw each scale towards the common one, by how much the cell's voxels say about it; empty cells take that one.
 
-    Where there are biases, the ridge already holds the coefficients of small cells, and only empty cells change.
+    Their likelihood is taken for a parabola. Where there are biases, the ridge already holds the coefficients of small
+    cells, and only empty cells change.
     """
-    information = sums.hessian[:, 0, 0]
-    total = information.sum()
-    if len(weights) == 1 or total <= 0:
+    if pull is None:
         return weights
-    scale = weights[:, 0]
-    common = (information * scale).sum() / total
-    strength = prior * total / sums.count.sum()
-    drawn = (information * scale + strength * common) / (information + strength)
+    information, scale = sums.hessian[:, 0, 0], weights[:, 0]
+    drawn = (information * scale + pull.strength * pull.common) / (information + pull.strength)
     if coefficients != "scale":
-        drawn = torch.where(sums.count > 0, scale, common)
+        drawn = torch.where(sums.count > 0, scale, pull.common)
     return torch.cat([drawn.unsqueeze(1), weights[:, 1:]], 1)

@@ -155,9 +155,22 @@ def calibrate(
             why = f"the patients left out are too few to show a gain (at least {LEAST_PATIENTS} are needed)"
         note = f"{method}: {why}, {taken}"
         calibrator.fitted["notes"] = [note, *calibrator.fitted["notes"]]
+    elif worse := _worse_nearby(calibrator, mask, gains):
+        calibrator.fitted["notes"] = [*calibrator.fitted["notes"], worse]
     own = {gain.measure: {**gain._asdict(), "difference": list(gain.difference)} for gain in gains}
     calibrator.fitted |= given.about | {"judged": method, "gain": finite(own)}
     return Calibration(gains, crossed, calibrator)
+
+
+def _worse_nearby(calibrator: Calibrator, mask: Mask, gains: list[Gain]) -> str:
+    """Say so where a fit on all voxels gave up likelihood near organs, and what helps; nothing otherwise."""
+    near = next((gain for gain in gains if gain.measure == "nll[band]" and gain.difference.estimate > 0), None)
+    if near is None or mask != "all" or not calibrator.by_region or len(calibrator.radii) > 1:
+        return ""
+    return (
+        f"near organs the likelihood is no better (nll[band] {near.before:.3g}, then {near.after:.3g}): their "
+        "background may need another temperature than what is far away, which --radii 1 3 gives it"
+    )
 
 
 def compare_calibrators(
