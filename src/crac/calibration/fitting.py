@@ -95,13 +95,13 @@ def fit_cells(read: Read, coefficients: Coefficients, cells: int, num_classes: i
 
     sample = _sample(read, by_volume)
 
-    def part(weights: Tensor) -> Sums:
+    def on_sample(weights: Tensor) -> Sums:
         total = Sums.zeros(weights, coefficients)
         for logits, labels, cell, weight in sample:
             total = total.plus(sums_over(weights, coefficients, logits, labels, cell, weight))
         return total.over_processes()
 
-    start, seen, *_ = minimise(part, identity(coefficients, cells, num_classes), coefficients, STEPS)
+    start, seen, *_ = minimise(on_sample, identity(coefficients, cells, num_classes), coefficients, STEPS)
     start = _shrink(start, seen, coefficients, Pull.to_common(start, seen, prior=1))
     weights, sums, steps, converged = minimise(whole, start, coefficients, PASSES)
     if not sums.count.sum():
@@ -114,7 +114,7 @@ def fit_cells(read: Read, coefficients: Coefficients, cells: int, num_classes: i
         # Where a cell is never wrong its likelihood is flat at the minimum and steep on the way to the others'.
         silent = (sums.sides[:, :, 0] == 0).all(1, keepdim=True)
         share = pull.weighed(float(seen.weight.sum() / sums.weight.sum()))
-        drawn, *_ = minimise(share.added_to(part), torch.where(silent, pull.common, weights), coefficients, STEPS)
+        drawn, *_ = minimise(share.added_to(on_sample), torch.where(silent, pull.common, weights), coefficients, STEPS)
         drawn, _, more, settled = minimise(pull.added_to(whole), drawn, coefficients, PASSES)
         steps, converged = steps + more, converged and settled
         undecided &= drawn[:, 0] == pull.common
@@ -153,7 +153,7 @@ class Pull:
 
     Args:
         common: The mean of all cells' scales, each weighed by what its voxels say about it.
-        strength: The information of :data:`PRIOR` average voxels.
+        strength: The information of a number of average voxels.
     """
 
     common: Tensor
