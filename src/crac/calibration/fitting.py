@@ -113,8 +113,10 @@ def fit_cells(read: Read, coefficients: Coefficients, cells: int, num_classes: i
     if coefficients == "scale" and pull is not None and bool((moved & (sums.count > 0)).any()):
         # Where a cell is never wrong its likelihood is flat at the minimum and steep on the way to the others'.
         silent = (sums.sides[:, :, 0] == 0).all(1, keepdim=True)
+        alone = torch.where(silent, pull.common, weights)
         share = pull.weighed(float(seen.weight.sum() / sums.weight.sum()))
-        drawn, *_ = minimise(share.added_to(on_sample), torch.where(silent, pull.common, weights), coefficients, STEPS)
+        drawn, *_ = minimise(share.added_to(on_sample), alone, coefficients, STEPS)
+        drawn = torch.where((drawn - pull.common).abs() < 1e-6, alone, drawn)  # the sample may lack a cell
         drawn, _, more, settled = minimise(pull.added_to(whole), drawn, coefficients, PASSES)
         steps, converged = steps + more, converged and settled
         undecided &= drawn[:, 0] == pull.common
