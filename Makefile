@@ -62,7 +62,7 @@ docs-serve: install
 evidence: install
 	$(BIN)/crac benchmark --render results/methods --out build/methods --paper
 	cp -r build/methods/benchmark.md build/methods/images docs
-	for name in practical augmented tf32; do \
+	for name in practical signed augmented tf32; do \
 	    $(BIN)/crac benchmark --render results/$$name --out build/$$name && \
 	    cp -r build/$$name/benchmark.md build/$$name/images docs/$$name || exit 1; \
 	done

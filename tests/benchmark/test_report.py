@@ -40,6 +40,7 @@ def test_one_command_gives_the_expected_files_and_twice_the_same(tmp_path: Path)
     [
         ("methods", "docs", True),
         ("practical", "docs/practical", False),
+        ("signed", "docs/signed", False),
         ("augmented", "docs/augmented", False),
         ("tf32", "docs/tf32", False),
     ],

@@ -33,6 +33,15 @@ def test_the_papers_values_stand_beside_ours_where_it_has_them(results: list[Cel
     for column, value in zip(columns, ("0.877", "1.72", "0.057", "0.058"), strict=True):
         assert column.text("crac-released").endswith(f" ({value})")
         assert "(" not in column.text("ce-temperature")
+    ours = [
+        replace(r, settings={**r.settings, "method_options": {"preset": "signed"}})
+        if r.cell.method == "crac-released"
+        else r
+        for r in as_on_acdc(results)
+    ]
+    for column in main_table(group_results(ours), paper=True).columns[:4]:
+        assert "(" not in column.text("crac-released"), "the preset signed is not the paper's"
+        assert "(" in column.text("nacl")
     for elsewhere in (main_table(group_results(results), paper=True), main_table(group_results(as_on_acdc(results)))):
         assert not any("(" in column.text(row) for column in elsewhere.columns for row in elsewhere.rows)
 
