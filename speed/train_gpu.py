@@ -79,12 +79,13 @@ def breakdown(classes: int) -> dict[str, float]:
     """Milliseconds of the parts of a step, 16 images of 192x192: network forward, and backward, loss, optimizer."""
     device = torch.device("cuda")
     found = {}
-    for name, dtype, compiled in (
-        ("fp32", torch.float32, False),
-        ("bf16 channels-last compiled", torch.bfloat16, True),
+    for name, backbone, dtype, compiled in (
+        ("fp32", "unet", torch.float32, False),
+        ("bf16 channels-last compiled", "unet", torch.bfloat16, True),
+        ("nnunet, bf16 channels-last compiled", "nnunet", torch.bfloat16, True),
     ):
         torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = compiled, True
-        network = BACKBONES["unet"](1, classes, 2, 32).to(device)
+        network = BACKBONES[backbone](1, classes, 2, 32).to(device)
         images = torch.rand(16, 1, 192, 192, device=device)
         if compiled:
             network, images = (

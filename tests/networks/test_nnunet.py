@@ -1,8 +1,10 @@
 """The network of nnU-Net."""
 
+import pytest
 import torch
+import torch.nn.functional as F
 
-from crac.networks import build_network
+from crac.networks import build_network, nnunet
 
 
 def test_nnunet_is_residual_with_instance_norm_and_one_output() -> None:
@@ -14,3 +16,28 @@ def test_nnunet_is_residual_with_instance_norm_and_one_output() -> None:
     assert len(network.network.downsamples) + 2 == 6
     network.train()
     assert network(torch.randn(1, 1, 64, 64)).shape == (1, 4, 64, 64)
+
+
+@pytest.mark.parametrize("size", [(9, 7), (1, 12), (4, 5, 6)])
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_compiled_instance_norm_is_torch_s(size: tuple[int, ...], offset: float) -> None:
+    torch.manual_seed(0)
+    images = (3 * torch.randn(2, 4, *size) + offset).requires_grad_()
+    images.data[:, 0] = offset  # a channel that never varies
+    weights = torch.randn(2, 4, *size)
+    found = torch.compile(nnunet.InstanceNorm(1e-5), backend="aot_eager")(images)
+    expected = F.instance_norm(images.double(), eps=1e-5)
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=2e-4 if offset else 5e-6)
+    (gradient,) = torch.autograd.grad((found * weights).sum(), images)
+    (exact,) = torch.autograd.grad((expected * weights).sum(), images)
+    torch.testing.assert_close(gradient[:, 1:], exact[:, 1:], rtol=1e-3, atol=1e-4)
+    assert gradient.isfinite().all()
+
+
+def test_compiled_instance_norm_keeps_the_type() -> None:
+    images = torch.randn(1, 2, 8, 8, dtype=torch.float64, requires_grad=True)
+    norm = torch.compile(nnunet.InstanceNorm(1e-5), backend="aot_eager")
+    torch.testing.assert_close(norm(images), F.instance_norm(images, eps=1e-5), rtol=0, atol=1e-12)
+    half = norm(images.bfloat16())
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.double(), F.instance_norm(images.bfloat16().double(), eps=1e-5), rtol=0, atol=0.02)
