@@ -72,6 +72,20 @@ def test_multipliers_are_means_over_seeds(results: list[CellResult]) -> None:
     assert line.get_ydata().tolist() == pytest.approx(np.mean(ours, axis=0).tolist())
 
 
+def test_a_price_that_all_classes_share_is_one_line(results: list[CellResult]) -> None:
+    one = {name: [1.0, 2.0] for name in results[0].history if name == "epoch"}
+    changed = [
+        replace(r, history=one | {n: [0.5, 0.25] if "inner" in n else h for n, h in r.history.items() if n != "epoch"})
+        for r in results
+        if r.cell.method == "crac-released"
+    ]
+    figure = drawn(changed)["multipliers"]()
+    labels = [line.get_label() for line in figure.axes[0].lines]
+    classes = changed[0].classes
+    assert labels == ["all classes, inner", *(f"{name}, outer" for name in classes)]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == labels
+
+
 def test_a_glance_shows_every_way_of_using_each_network(results: list[CellResult]) -> None:
     assert not list(glances(group_results(results)))  # temperature of one method only
     first = with_column(results[0], "nll[band]")

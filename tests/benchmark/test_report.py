@@ -57,6 +57,15 @@ def test_committed_results_give_the_committed_page(
     assert made == kept
 
 
+def test_the_heading_of_a_page_is_the_one_written_beside_its_results(results: list[CellResult]) -> None:
+    groups = group_results(results)
+    own, other = compose(groups, summary="# Ours\n\n## In short\n\nGood."), compose(groups)
+    assert own.markdown().startswith("# Ours\n\n## In short\n\nGood.\n\n## How it was measured")
+    assert own.markdown().count("# Ours") == 1
+    assert "<h1>Ours</h1>" in own.html(dict.fromkeys(own.drawn, "<svg/>"))
+    assert other.markdown().startswith("# How the methods compare\n")
+
+
 def test_the_page_says_how_far_the_paper_is_and_whether_ours_leads_as_there(results: list[CellResult]) -> None:
     moved = as_on_acdc(results)
     means = group_results(moved)[0].over_seeds("dsc")["mean"]

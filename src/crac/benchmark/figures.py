@@ -202,19 +202,24 @@ def _multipliers(group: Group) -> Figure:
     figure, axes = _grid(len(methods), columns=2, width=4.0, height=3.2)
     for axis, method in zip(axes, methods, strict=True):
         history = group.of[method][0].history
-        columns = [name for name in history if name.startswith("lambda_")]
-        regions = list(dict.fromkeys(name.split("_")[1] for name in columns))
-        for name in columns:
+        prices: dict[str, dict[str, NDArray[np.float64]]] = {}
+        for name in (name for name in history if name.startswith("lambda_")):
             _, region, class_ = name.split("_", 2)
             mean = np.mean([result.history[name] for result in group.of[method]], axis=0)
-            axis.plot(
-                history["epoch"], mean, color=PALETTE[group.classes.index(class_) % len(PALETTE)],
-                linestyle=("-", *LINES)[regions.index(region) % 4], label=f"{class_}, {region}",
-                marker="." if len(mean) < 3 else None, linewidth=1.3,
-            )  # fmt: skip
+            prices.setdefault(region, {})[class_] = mean
+        for number, (region, own) in enumerate(prices.items()):
+            first = own[group.classes[0]]
+            shared = all(np.array_equal(first, mean) for mean in own.values())
+            for class_, mean in ({"all classes": first} if shared else own).items():
+                axis.plot(
+                    history["epoch"], mean, linestyle=("-", *LINES)[number % 4], label=f"{class_}, {region}",
+                    color="black" if shared else PALETTE[group.classes.index(class_) % len(PALETTE)],
+                    marker="." if len(mean) < 3 else None, linewidth=1.3,
+                )  # fmt: skip
         axis.set_title(group.labels[method], fontsize=9)
         axis.set_yscale("symlog", linthresh=0.01)
-    figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right center")
+    lines = {line.get_label(): line for axis in axes for line in axis.get_lines()}
+    figure.legend(lines.values(), lines.keys(), frameon=False, fontsize=8, loc="outside right center")
     return _titles(figure, "epoch", "multiplier λ", f"{group.title}: multipliers, mean over seeds")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,7 @@ class Content:
     """What both pages say.
 
     Args:
+        title: Their heading.
         suites: Names of the suites.
         groups: All results.
         glance: Path and caption of the first figures.
@@ -64,6 +66,7 @@ class Content:
         drawn: Path of a figure -> a function that draws it.
     """
 
+    title: str
     suites: Sequence[str]
     groups: Sequence[Group]
     glance: Mapping[str, str]
@@ -85,7 +88,7 @@ class Content:
         few = {group.title: number for group in groups if (number := reading.patients(group)) < LEAST_PATIENTS}
         return fill(
             "benchmark.html.j2",
-            title="How the methods compare",
+            title=self.title,
             kicker=f"Benchmark · {', '.join(self.suites)}",
             about="; ".join(map(reading.about, groups)) + ".",
             verdict=reading.verdict(groups),
@@ -179,7 +182,7 @@ def compose(
         groups: All results.
         maps: Folder of slices.
         paper: Print the paper's values beside ours, and say how ours differ.
-        summary: Text written by hand, placed first.
+        summary: Text written by hand, placed first; a line ``# ...`` in it is the heading of the page.
         notes: Text written by hand, placed after the reading.
         kept: Folder of an earlier report, whose pictures of segmentations are shown again.
     """
@@ -217,14 +220,16 @@ def compose(
         if kept is not None and (kept / (path := _path(f"maps-{group.name}"))).exists():
             captions[path] = MAPS
         sections.append(Section(group, prose.reading(group) if group.methods else "", list(tables(group)), captions))
+    titles = re.findall(r"^# (.+)\n*", summary, re.MULTILINE)
     return Content(
+        titles[0] if titles else "How the methods compare",
         suites,
         groups,
         {_path(name): what for name, what, _ in first},
         [*main, *objective_tables(groups)],
         sections,
         {name: getattr(prose, name)() for name in PROSE},
-        summary,
+        re.sub(r"^# .+\n*", "", summary, flags=re.MULTILINE),
         notes,
         {_path(name): draw for own in (first, *found.values()) for name, _, draw in own},
     )
