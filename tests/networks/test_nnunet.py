@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from monai.networks.nets import DynUNet
 
 from crac.networks import build_network, nnunet
 
@@ -41,3 +42,30 @@ def test_compiled_instance_norm_keeps_the_type() -> None:
     half = norm(images.bfloat16())
     assert half.dtype == torch.bfloat16
     torch.testing.assert_close(half.double(), F.instance_norm(images.bfloat16().double(), eps=1e-5), rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize("size", [(16, 24), (8, 16, 8)])
+def test_one_channel_is_scaled_as_its_convolution_would(size: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    network = build_network("nnunet", 1, 3, len(size), width=4)
+    images, weights = torch.randn(2, 1, *size), torch.randn(2, 3, *size)
+    found = []
+    for forward in (network, torch.compile(network, backend="aot_eager")):
+        network.zero_grad()
+        logits = forward(images)
+        (logits * weights).sum().backward()
+        found.append((logits.detach(), [parameter.grad.clone() for parameter in network.parameters()]))
+    (plain, gradients), (compiled, others) = found
+    torch.testing.assert_close(compiled, plain, rtol=1e-4, atol=1e-4)
+    for own, other in zip(gradients, others, strict=True):
+        torch.testing.assert_close(other, own, rtol=1e-3, atol=1e-3 * float(own.abs().max()))
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_weights_have_the_names_of_monai_s_network(channels: int) -> None:
+    names = build_network("nnunet", channels, 3, width=4).network.state_dict().keys()
+    levels = 6
+    theirs = DynUNet(
+        2, channels, 3, [3] * levels, [1, *[2] * (levels - 1)], [2] * (levels - 1), res_block=True, norm_name="instance"
+    )
+    assert list(names) == list(theirs.state_dict())

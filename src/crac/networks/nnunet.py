@@ -57,6 +57,8 @@ def build_nnunet(
         for name, child in module.named_children():
             if isinstance(child, nn.InstanceNorm2d | nn.InstanceNorm3d):
                 setattr(module, name, InstanceNorm(child.eps))
+    if channels == 1:
+        network.input_block.conv3.conv = Scaled(network.input_block.conv3.conv.weight)
     stride = [math.prod(axis) for axis in zip(*downs, strict=True)]
     if not deep_supervision:
         return Framed(network, channels, stride, [1] * dims)
@@ -119,6 +121,28 @@ class DeeplySupervised(nn.Module):
             if 0 < len(skips) <= len(self.coarse_heads):
                 coarse.insert(0, self.coarse_heads[len(skips) - 1](features))
         return [self.network.output_block(features), *coarse]
+
+
+class Scaled(nn.Module):
+    """A convolution over one channel and one voxel, which where it is compiled is the product that it amounts to.
+
+    A convolution whose input and weights look alike in every memory layout answers in planes, not in channels-last;
+    the compiler would turn all that follows from it. The product it takes into the norm behind it.
+
+    Args:
+        weight: ``(O, 1, 1, 1)``, in 3-D ``(O, 1, 1, 1, 1)``.
+    """
+
+    def __init__(self, weight: nn.Parameter) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return ``(B, O, *S)`` of images ``(B, 1, *S)``."""
+        if torch.compiler.is_compiling():
+            return images * self.weight.transpose(0, 1)
+        convolve = F.conv2d if images.ndim == 4 else F.conv3d
+        return convolve(images, self.weight)
 
 
 class InstanceNorm(nn.Module):
