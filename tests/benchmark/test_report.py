@@ -59,8 +59,8 @@ def test_committed_results_give_the_committed_page(
 
 def test_the_heading_of_a_page_is_the_one_written_beside_its_results(results: list[CellResult]) -> None:
     groups = group_results(results)
-    own, other = compose(groups, summary="# Ours\n\n## In short\n\nGood."), compose(groups)
-    assert own.markdown().startswith("# Ours\n\n## In short\n\nGood.\n\n## How it was measured")
+    own, other = compose(groups, summary="# Ours\n\n## In short\n\nGood.\n# stays"), compose(groups)
+    assert own.markdown().startswith("# Ours\n\n## In short\n\nGood.\n# stays\n\n## How it was measured")
     assert own.markdown().count("# Ours") == 1
     assert "<h1>Ours</h1>" in own.html(dict.fromkeys(own.drawn, "<svg/>"))
     assert other.markdown().startswith("# How the methods compare\n")

@@ -182,7 +182,7 @@ def compose(
         groups: All results.
         maps: Folder of slices.
         paper: Print the paper's values beside ours, and say how ours differ.
-        summary: Text written by hand, placed first; a line ``# ...`` in it is the heading of the page.
+        summary: Text written by hand, placed first; a first line ``# ...`` is the heading of the page.
         notes: Text written by hand, placed after the reading.
         kept: Folder of an earlier report, whose pictures of segmentations are shown again.
     """
@@ -220,16 +220,16 @@ def compose(
         if kept is not None and (kept / (path := _path(f"maps-{group.name}"))).exists():
             captions[path] = MAPS
         sections.append(Section(group, prose.reading(group) if group.methods else "", list(tables(group)), captions))
-    titles = re.findall(r"^# (.+)\n*", summary, re.MULTILINE)
+    heading = re.match(r"# (.+)\n*", summary)
     return Content(
-        titles[0] if titles else "How the methods compare",
+        heading[1] if heading else "How the methods compare",
         suites,
         groups,
         {_path(name): what for name, what, _ in first},
         [*main, *objective_tables(groups)],
         sections,
         {name: getattr(prose, name)() for name in PROSE},
-        re.sub(r"^# .+\n*", "", summary, flags=re.MULTILINE),
+        summary[heading.end() :] if heading else summary,
         notes,
         {_path(name): draw for own in (first, *found.values()) for name, _, draw in own},
     )
