@@ -238,7 +238,11 @@ def compose(
 def _sources(groups: Sequence[Group]) -> list[tuple[str, str]]:
     """Hashes of the data and of the results, and the versions of every package that took part."""
     results = [result for group in groups for result in group.results]
-    found = {f"data, {result.dataset['label']}": result.dataset.get("manifest_sha256", "-") for result in results}
+    stores: dict[str, dict[str, None]] = {}
+    for result in results:
+        of_data = stores.setdefault(f"data, {result.dataset['label']}", {})
+        of_data[result.dataset.get("manifest_sha256", "-")] = None
+    found = {label: ", ".join(hashes) for label, hashes in stores.items()}
     numbers = repr([(result.cell.name, sorted(result.volumes.items())) for result in results])
     found[f"measures of {len(results)} runs"] = hashlib.sha256(numbers.encode()).hexdigest()
     versions: dict[str, dict[str, None]] = {}
