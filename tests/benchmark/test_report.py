@@ -57,6 +57,14 @@ def test_committed_results_give_the_committed_page(
     assert made == kept
 
 
+def test_the_small_print_names_every_preparation_of_the_data(results: list[CellResult]) -> None:
+    other = replace(results[0], dataset={**results[0].dataset, "manifest_sha256": "another"})
+    content = compose(group_results([other, *results[1:]]))
+    text = content.html(dict.fromkeys(content.drawn, "<svg/>"))
+    (named,) = re.findall("<dt>data, Phantom</dt><dd>(.+?)</dd>", text)
+    assert set(named.split(", ")) == {"another", results[1].dataset["manifest_sha256"]}
+
+
 def test_the_heading_of_a_page_is_the_one_written_beside_its_results(results: list[CellResult]) -> None:
     groups = group_results(results)
     own, other = compose(groups, summary="# Ours\n\n## In short\n\nGood.\n# stays"), compose(groups)

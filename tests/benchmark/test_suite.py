@@ -44,7 +44,7 @@ def test_the_suites_of_choices_share_two_rows_with_the_practical_ones(data: str)
         for suite in map(Suite.load, (f"signed_{data}", f"practical_{data}"))
     )
     shared = [name for name, (cell, _, _) in choices.items() if (cell.base or cell.method) in ("ce", "crac-signed")]
-    assert len(shared) == 2 * 2 * 2 * 2  # objectives, rows, seeds, with and without calibration
+    assert len(shared) == 2 * 2 * 2 * 3 * 2  # objectives, rows, splits, seeds, with and without calibration
     assert all(choices[name] == practical[name] for name in shared)
     assert not (choices.keys() - set(shared)) & practical.keys()
 
