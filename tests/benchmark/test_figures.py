@@ -105,6 +105,11 @@ def test_a_glance_shows_every_way_of_using_each_network(results: list[CellResult
         points = [line for line in axis.lines if line.get_linestyle() == "None"]
         assert [line.get_xdata()[0] for line in points] == pytest.approx(values * 2)
         assert [line.get_label() for line in points[:2]] == ["as trained", "T"]
+    ((_, _, draw),) = glances(group_results(made[:2] + made[4:]))  # the second loss in one objective only
+    left, right = draw().axes
+    assert [text.get_text() for text in left.get_yticklabels()] == ["ce", "fl"]
+    places = [[line.get_ydata()[0] for line in axis.lines if line.get_linestyle() == "None"] for axis in (left, right)]
+    assert places == [[0, 0], [0, 0, 1, 1]]
     (group,) = group_results(made[:4])
     assert [len(draw().axes) for _, _, draw in glances([group])] == [1]
     assert not list(glances(group_results(made[:3])))  # the second loss as trained only

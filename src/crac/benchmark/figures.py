@@ -106,13 +106,14 @@ def _ways(group: Group) -> dict[str, dict[str, str]]:
 
 def _glance(groups: Sequence[Group]) -> Figure:
     """A row per loss, a panel per objective: the likelihood in every way of using the network."""
-    methods = [method for method in groups[0].trained if all(method in group.trained for group in groups)]
+    labels = {method: group.labels[method] for group in groups for method in group.trained}
+    methods = list(labels)
     size = 1.6 + 3.6 * len(groups), 0.3 * len(methods) + 1.5
     figure, (axes,) = _axes(1, len(groups), size, sharex=True, sharey=True)
     for axis, group in zip(axes, groups, strict=True):
         measure = group.fair[0]
-        for row, method in enumerate(methods):
-            ways = _ways(group)[method]
+        for method, ways in _ways(group).items():
+            row = methods.index(method)
             values = [group.by_patient(measure.key, [one])[one].mean() for one in ways.values()]
             axis.plot([min(values), max(values)], [row, row], color="#bbbbbb", linewidth=1, zorder=1)
             for number, (way, value) in enumerate(zip(ways, values, strict=True)):
@@ -122,10 +123,10 @@ def _glance(groups: Sequence[Group]) -> Figure:
         axis.set_title(f"{group.objective or group.title}, {group.volumes['patient'].nunique()} patients", fontsize=10)
         axis.grid(axis="y", color="#eeeeee")
         axis.set_axisbelow(True)
-    axes[0].set_yticks(range(len(methods)), [groups[0].labels[method] for method in methods], fontsize=9)
+    axes[0].set_yticks(range(len(methods)), list(labels.values()), fontsize=9)
     axes[0].invert_yaxis()
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, fontsize=9, loc="outside upper center", ncols=len(labels))
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, frameon=False, fontsize=9, loc="outside upper center", ncols=len(names))
     where = "near foreground" if groups[0].fair_mask == "band" else "labelled or predicted foreground"
     figure.supxlabel(f"{groups[0].fair[0].heading}, voxels {where}; lower is better", fontsize=10)
     return figure
