@@ -102,6 +102,7 @@ def main() -> None:
     parser.add_argument("suite", help="YAML file, or name of a suite of the package")
     parser.add_argument("--out", required=True, help="folder of the benchmark")
     parser.add_argument("--data", nargs="+", default=[], metavar="NAME=STORE", help="where a data set's store is")
+    parser.add_argument("--splits", type=int, nargs="+", default=[], help="instead of the suite's")
     parser.add_argument("--seeds", type=int, nargs="+", default=[], help="instead of the suite's")
     parser.add_argument("--objectives", nargs="+", default=[], help="of the suite's, only these")
     parser.add_argument("--epochs", type=int, help="instead of the suite's")
@@ -110,7 +111,7 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, help="begin no run that would end after so many seconds")
     options = parser.parse_args()
     stores = {name: Path(store) for name, _, store in (text.partition("=") for text in options.data)}
-    suite = Suite.load(options.suite).changed(stores, options.seeds, objectives=options.objectives)
+    suite = Suite.load(options.suite).changed(stores, options.seeds, options.splits, objectives=options.objectives)
     settings = {**suite.training.model_dump(exclude_unset=True), **options.settings}
     if not torch.cuda.is_available():
         settings |= {"compile": False, "cuda_graph": False}

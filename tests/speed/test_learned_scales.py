@@ -81,14 +81,16 @@ def test_importing_the_script_changes_no_method() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_the_row_stands_in_the_results(store: Store, tmp_path: Path, jobs: int) -> None:
+@pytest.mark.parametrize(("jobs", "splits"), [(1, [1]), (2, [0, 1])])
+def test_the_row_stands_in_the_results(store: Store, tmp_path: Path, jobs: int, splits: list[int]) -> None:
     settings = {"width": 2, "batch_size": 8, "precision": "fp32", "accelerator": "cpu", "cache": "memory"}
     command = [sys.executable, learned_scales.__file__, "signed_acdc", "--out", str(tmp_path), "--jobs", str(jobs)]
     command += ["--data", f"acdc={store.path}", "--seeds", "0", "--epochs", "1", "--settings", json.dumps(settings)]
+    command += ["--splits", *map(str, splits)]
     subprocess.run(command, check=True, cwd=ROOT)
     found = load_results([tmp_path / "results"])
-    assert len(found) == 2 * 2  # objectives, with and without calibration
+    assert len(found) == 2 * 2 * len(splits)  # objectives, with and without calibration, and splits
+    assert {result.cell.split for result in found} == set(splits)
     for result in found:
         assert (result.cell.base or result.cell.method) == "learned-scales"
         assert result.settings["method"] == "nacl"
