@@ -9,7 +9,7 @@ import torch
 from tests.evaluation.volumes import NAMES, volume
 
 import crac
-from crac.evaluation import LoadedCases, Protocol, evaluate, measure
+from crac.evaluation import Case, LoadedCases, Protocol, evaluate, measure
 from crac.functional import region_map
 
 
@@ -38,6 +38,20 @@ def test_rows_hold_the_public_functions_values():
     assert row["hd95.b"] == crac.hd95(predicted == 2, case.labels == 2, (1, 1, 1), "directed_max")
     assert row["dsc"] == pytest.approx((row["dsc.a"] + row["dsc.b"]) / 2)
     assert (row["volume"], row["patient"], row["voxels"]) == ("one", "patient of one", 6 * 20 * 24)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("regions", ["slice", "volume"])
+def test_a_volume_of_one_slice_is_measured_as_that_image(axis: int, regions: str) -> None:
+    labels = torch.zeros(24, 20, dtype=torch.int64)
+    labels[4:16, 3:15] = 1
+    scores = 3 * torch.nn.functional.one_hot(labels.roll(3, 0), 2).movedim(-1, 0).float() + torch.randn(2, 24, 20)
+    protocol = Protocol(("background", "organ"), regions=regions)
+    flat = measure(Case("v", "p", scores, labels, (1.0, 1.0), True), protocol).row
+    case = Case("v", "p", scores.unsqueeze(axis + 1), labels.unsqueeze(axis), (1.0, 1.0, 1.0), True, axis)
+    row = measure(case, protocol).row
+    assert row["hd95"] > 2
+    assert row == pytest.approx(flat, nan_ok=True)
 
 
 @pytest.mark.parametrize("protocol", ["paper", "clinical"])

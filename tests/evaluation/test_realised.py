@@ -10,6 +10,8 @@ import crac
 from crac.errors import InputError
 from crac.evaluation import Case, LoadedCases
 from crac.evaluation.realised import exact_interval, realise
+from crac.metrics.claims import LEAST_PATIENTS
+from crac.report.table import realised_lines
 
 
 def loaded(seeds: range, whose: str = "q{}") -> LoadedCases:
@@ -59,6 +61,45 @@ def test_patients_are_the_units() -> None:
     assert summary["by_class"]["1"]["volume"]["patients"] == 1
     with pytest.raises(InputError, match="patients they were fitted on: p3"):
         realise(found, loaded(range(3, 4), whose="p{}"))
+
+
+def blocks(misses: list[tuple[int, int]]) -> list[Case]:
+    """Two volumes a patient, with a cube of six voxels a side that the model finds but for so many layers."""
+    labels = torch.zeros(12, 12, 12, dtype=torch.int64)
+    labels[3:9, 3:9, 3:9] = 1
+    cases = []
+    for number, own in enumerate(misses):
+        for volume, layers in enumerate(own):
+            found = torch.full((12, 12, 12), 0.05)
+            found[3:9, 3:9, 3 : 9 - layers] = 0.95
+            both = torch.stack([1 - found, found])
+            cases.append(Case(f"v{number}-{volume}", f"q{number}", both, labels, (1.0, 1.0, 1.0)))
+    return cases
+
+
+def test_the_worst_volume_of_a_patient_counts_where_that_was_promised() -> None:
+    fitted = [case._replace(patient=f"p{case.patient}") for case in blocks([(0, 0)] * 10)]
+    test = LoadedCases(blocks([(0, 3)] * 9 + [(0, 0)] * 21))
+    kept = {}
+    for unit in ("mean", "worst"):
+        found = crac.Guarantees(2, 0.1, unit=unit).fit([case.for_guarantees for case in fitted])
+        kept[unit] = realise(found, test).summary["by_class"]["1"]
+    assert kept["worst"]["margin"]["realised"] == pytest.approx(21 / 30)
+    assert kept["mean"]["margin"]["realised"] == pytest.approx(25.5 / 30)
+    assert kept["worst"]["margin"]["interval"] == pytest.approx(exact_interval(21, 30))
+    assert kept["worst"]["possible"]["argmax"] == pytest.approx(9 / 30 * 0.5)
+    assert kept["mean"]["possible"]["argmax"] == pytest.approx(9 / 30 * 0.25)
+
+
+def test_few_patients_have_no_interval() -> None:
+    found = crac.Guarantees(CLASSES, 0.2).fit(patients(12))
+    for number, known in ((LEAST_PATIENTS - 1, False), (LEAST_PATIENTS, True)):
+        own = realise(found, loaded(range(50, 50 + number))).summary
+        for part in ("certain", "volume"):
+            one = own["by_class"]["1"][part]
+            assert one["patients"] == number
+            assert np.isfinite(one["interval"]).all() == known
+        assert ("[" in "".join(realised_lines(own))) == known
 
 
 def test_without_a_promise_nothing_is_kept_or_broken() -> None:

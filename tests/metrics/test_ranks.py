@@ -65,6 +65,23 @@ def test_paired_bootstrap_agrees_with_the_normal_interval_and_uses_the_pairing()
     assert median.estimate == pytest.approx(np.median(difference))
 
 
+@pytest.mark.parametrize("size", [2, 6, 12, 40])
+def test_the_interval_of_few_volumes_is_about_as_wide_as_student_s(size):
+    values = stats.norm.ppf((np.arange(size) + 0.5) / size)
+    found = paired_bootstrap(values, np.zeros(size))
+    expected = stats.t.interval(0.95, size - 1, 0, values.std(ddof=1) / np.sqrt(size))
+    most = abs(values[0])  # no mean of drawn values lies further out
+    assert (found.low, found.high) == pytest.approx(np.clip(expected, -most, most), rel=0.08)
+
+
+@pytest.mark.parametrize("size", [6, 10, 20])
+def test_chance_is_seldom_taken_for_a_difference(size):
+    rng = np.random.default_rng(size)
+    found = [paired_bootstrap(rng.normal(size=size), np.zeros(size), resamples=2000) for _ in range(600)]
+    claimed = np.mean([low > 0 or high < 0 for _, low, high in found])
+    assert 0.02 < claimed < 0.08  # plain percentiles: 0.14, 0.09 and 0.08
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -9,11 +9,13 @@ from tests.report.evaluations import CLASSES
 from tests.report.test_page import page_of
 
 from crac.files import read_json, write_json
+from crac.metrics.claims import LEAST_PATIENTS
 from crac.report.promises import promises
 from crac.report.result import Result, without_names
 
 
 def coverage(realised, low, high, patients=20, reason=None, **more):
+    low, high = (low, high) if patients >= LEAST_PATIENTS else (None, None)
     return {"reason": reason, "realised": realised, "interval": [low, high], "patients": patients, **more}
 
 

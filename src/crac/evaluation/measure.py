@@ -52,13 +52,17 @@ def measure(case: Case, protocol: Protocol, shapes: Shapes | None = None) -> Mea
     """
     name, patient, scores, labels, spacing, from_logits = case[:6]
     axis = case.axis
+    size = list(spacing) if protocol.unit == "mm" else [1.0] * labels.ndim
     in_slices = protocol.regions == "slice" and labels.ndim == 3
-    single = [each for each, size in enumerate(labels.shape) if size == 1]
-    if labels.ndim == 3 and len(single) == 1 and not in_slices:
+    if in_slices:
+        batch, target, sides = scores.movedim(axis + 1, 0), labels.movedim(axis, 0), size[:axis] + size[axis + 1 :]
+    single = [each for each, length in enumerate(labels.shape) if length == 1]
+    if labels.ndim == 3 and len(single) == 1:
         # A single slice stored as a volume: all of it would be surface.
         scores, labels = scores.squeeze(single[0] + 1), labels.squeeze(single[0])
-        spacing = [side for each, side in enumerate(spacing) if each != single[0]]
-    size = list(spacing) if protocol.unit == "mm" else [1.0] * labels.ndim
+        del size[single[0]]
+    if not in_slices:
+        batch, target, sides = scores.unsqueeze(0), labels.unsqueeze(0), size
     row: dict[str, Any] = {"volume": name, "patient": patient, "voxels": labels.numel()}
     predicted = scores.argmax(0)
     found = None if shapes is None else shapes.get(name)
@@ -67,16 +71,12 @@ def measure(case: Case, protocol: Protocol, shapes: Shapes | None = None) -> Mea
         if shapes is not None:
             shapes[name] = found
     row |= found[1]
-    batch, target = scores.unsqueeze(0), labels.unsqueeze(0)
-    if in_slices:
-        batch, target = scores.movedim(axis + 1, 0), labels.movedim(axis, 0)
-        del size[axis]
     meters = protocol.meters()
     for mask, meter in meters.items():
         if from_logits:
-            meter.update(logits=batch, labels=target, spacing=size)
+            meter.update(logits=batch, labels=target, spacing=sides)
         else:
-            meter.update(probabilities=batch, labels=target, spacing=size)
+            meter.update(probabilities=batch, labels=target, spacing=sides)
         row |= _calibration(mask, meter.compute())
     row |= dict.fromkeys(protocol.left_out(), float("nan"))
     return Measured(row, {mask: meter.state() for mask, meter in meters.items()})

@@ -12,8 +12,8 @@ from crac.evaluation.case import CaseSource
 from crac.guarantees import Guarantees, risk_coverage
 from crac.guarantees.case import check_case
 from crac.guarantees.margin import needed
-from crac.metrics import paired_bootstrap
-from crac.metrics.claims import by_patient, known_mean
+from crac.guarantees.units import Unit
+from crac.metrics.claims import LEAST_PATIENTS, by_patient, known_mean, patient_mean
 from crac.parallel import Workers
 from crac.progress import Track, silent
 
@@ -132,6 +132,7 @@ def _summary(found: Guarantees, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _class_summary(found: Guarantees, number: int, rows: Sequence[Row]) -> dict[str, Any]:
+    unit = found.unit
     width, true = (
         known_mean([row["high_ml"] - row["low_ml"] for row in rows]),
         known_mean([row["true_ml"] for row in rows]),
@@ -141,19 +142,19 @@ def _class_summary(found: Guarantees, number: int, rows: Sequence[Row]) -> dict[
         for name in ("estimate", "argmax")
     }
     return {
-        "possible": _risk(rows, "possible_misses", found.possible.reasons.get(number))
+        "possible": _risk(rows, "possible_misses", unit, found.possible.reasons.get(number))
         | {"threshold": float(found.possible.thresholds[number])}
         | _size(rows, "possible")
-        | {"argmax": known_mean(_known(rows, "argmax_misses"))},
-        "certain": _risk(rows, "certain_wrong", found.certain.reasons.get(number))
+        | {"argmax": known_mean(_known(rows, "argmax_misses", unit))},
+        "certain": _risk(rows, "certain_wrong", unit, found.certain.reasons.get(number))
         | {"threshold": float(found.certain.thresholds[number])}
         | _size(rows, "certain")
-        | {"argmax": known_mean(_known(rows, "argmax_wrong"))},
-        "margin": _coverage(rows, "margin_misses", found.margin.reasons.get(number))
+        | {"argmax": known_mean(_known(rows, "argmax_wrong", unit))},
+        "margin": _coverage(rows, "margin_misses", unit, found.margin.reasons.get(number))
         | {"millimetres": float(found.margin.millimetres[number])},
-        "core": _coverage(rows, "core_misses", found.margin.reasons.get(number))
+        "core": _coverage(rows, "core_misses", unit, found.margin.reasons.get(number))
         | {"millimetres": float(found.margin.inwards[number])},
-        "volume": _coverage(rows, "interval_misses", found.volume.reasons.get(number))
+        "volume": _coverage(rows, "interval_misses", unit, found.volume.reasons.get(number))
         | {"width_ml": width, "width_share": _ratio(width, true)}
         | errors,
     }
@@ -169,7 +170,7 @@ def _referral_summary(found: Guarantees, rows: Sequence[Row]) -> dict[str, Any]:
         "reason": referral.reason,
         "flagged": float(np.mean([row["flagged"] for row in rows])),
         "bad": float(np.mean([row["dice"] < referral.acceptable for row in rows])),
-        "bad_and_not_flagged": 1 - _coverage(bad, "passed", None)["realised"],
+        "bad_and_not_flagged": 1 - _coverage(bad, "passed", found.unit)["realised"],
         "area": curve.area,
         "area_best": curve.best,
         "area_chance": curve.chance,
@@ -178,23 +179,24 @@ def _referral_summary(found: Guarantees, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _known(rows: Sequence[Row], column: str) -> list[float]:
-    """The means of the patients who have a value."""
-    return [mean for mean in by_patient(rows, column).values() if not math.isnan(mean)]
+def _known(rows: Sequence[Row], column: str, unit: Unit) -> list[float]:
+    """What the volumes of each patient who has a value count as: the mean of their losses, or the worst."""
+    known = [row for row in rows if not math.isnan(row[column])]
+    return list(by_patient(known, column, max if unit == "worst" else known_mean).values())
 
 
-def _risk(rows: Sequence[Row], column: str, reason: str | None) -> dict[str, Any]:
+def _risk(rows: Sequence[Row], column: str, unit: Unit, reason: str | None) -> dict[str, Any]:
     """Mean loss over patients, with a bootstrap interval."""
-    values = _known(rows, column)
-    low, high = paired_bootstrap(values, [0.0] * len(values))[1:] if len(values) > 1 else (math.nan, math.nan)
-    return {"reason": reason, "realised": known_mean(values), "interval": [low, high], "patients": len(values)}
+    values = _known(rows, column, unit)
+    realised, low, high = patient_mean(values)
+    return {"reason": reason, "realised": realised, "interval": [low, high], "patients": len(values)}
 
 
-def _coverage(rows: Sequence[Row], column: str, reason: str | None) -> dict[str, Any]:
+def _coverage(rows: Sequence[Row], column: str, unit: Unit, reason: str | None = None) -> dict[str, Any]:
     """Share of patients for whom the promise was kept, with its exact binomial (Clopper-Pearson) interval."""
-    values = _known(rows, column)
+    values = _known(rows, column, unit)
     patients, missed = len(values), sum(values)
-    low, high = exact_interval(patients - missed, patients)
+    low, high = exact_interval(patients - missed, patients) if patients >= LEAST_PATIENTS else (math.nan, math.nan)
     realised = 1 - missed / patients if patients else math.nan
     return {"reason": reason, "realised": realised, "interval": [low, high], "patients": patients}
 

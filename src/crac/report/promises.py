@@ -8,7 +8,6 @@ from typing import Any
 
 from markupsafe import Markup
 
-from crac.metrics.claims import LEAST_PATIENTS
 from crac.report.charts import tag
 from crac.report.result import Result
 
@@ -48,12 +47,12 @@ def _rows(name: str, own: Mapping[str, Any], alpha: float) -> Iterator[dict[str,
         if one["reason"] is not None:
             yield {"name": name, "promise": f"nothing is promised: {one['reason']}", "realised": "-", "verdict": ""}
             continue
-        level, patients = 1 - alpha if coverage else alpha, int(one["patients"])
+        level = 1 - alpha if coverage else alpha
         yield {
             "name": name,
             "promise": f"{words.format(f'{100 * level:g} %')}{_size(key, one)}",
-            "realised": _share(one["realised"], one["interval"] if patients >= LEAST_PATIENTS else [None, None]),
-            "verdict": _kept(one["interval"], level, coverage, patients),
+            "realised": _share(one["realised"], one["interval"]),
+            "verdict": _kept(one["interval"], level, coverage),
         }
 
 
@@ -76,10 +75,10 @@ def _share(value: float | None, interval: Sequence[float | None]) -> str:
     return f"{100 * value:.1f} %{span}"
 
 
-def _kept(interval: Sequence[float | None], level: float, coverage: bool, patients: int) -> str:
+def _kept(interval: Sequence[float | None], level: float, coverage: bool) -> str:
     """Whether the interval of what was realised shows that a promise was not kept."""
     low, high = interval
-    if patients < LEAST_PATIENTS or low is None or high is None:
+    if low is None or high is None:
         return "too few patients to judge"
     broken = high < level if coverage else low > level
     return "not kept" if broken else "in line with the promise"

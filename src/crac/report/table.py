@@ -87,8 +87,9 @@ def realised_lines(summary: dict[str, Any]) -> list[str]:
             if part in ("possible", "certain"):  # these are risks
                 kept, ends = 1 - kept, [1 - end for end in reversed(ends)]
             low, high = (100 * end for end in ends)
+            span = "" if math.isnan(low) else f" [{low:.1f}, {high:.1f}]"
             lines.append(
-                f"{name}, {part}: {100 * kept:.1f} % [{low:.1f}, {high:.1f}] {words}, of {one['patients']} patients; "
+                f"{name}, {part}: {100 * kept:.1f} %{span} {words}, of {one['patients']} patients; "
                 f"{100 * (1 - summary['alpha']):g} % were promised"
             )
     referral = summary["referral"]
