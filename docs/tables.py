@@ -69,11 +69,15 @@ def augmented() -> str:
     labels["nnunet"] = "nnU-Net's"
     heads = ["Dice, by seed", "Dice, against `light`", "Dice, against `strong`", "NLL", "ECE", "seconds an epoch"]
     lines = [f"| augmentation | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]
+    values = {arm: np.array([_rows(run) for run in runs.values()]) for arm, runs in content["arms"].items()}
+    dice = {arm: own[..., 0].mean(axis=0) for arm, own in values.items()}  # a mean over seeds for each patient
     for arm, runs in content["arms"].items():
-        by_seed = np.array([list(run["patients"].values()) for run in runs.values()]).mean(axis=1)
-        apart = [content["differences"][one].get(arm) for one in ("light", "strong")]
-        cells = [", ".join(f"{dice:.3f}" for dice in by_seed[:, 0])]
-        cells += ["" if found is None else _signed(Interval(*found["dsc"]), 3) for found in apart]
+        by_seed = values[arm].mean(axis=1)
+        cells = [", ".join(f"{one:.3f}" for one in by_seed[:, 0])]
+        cells += [
+            "" if other == arm else _signed(patient_difference(dice[arm], dice[other]), 3)
+            for other in ("light", "strong")
+        ]
         cells += [f"{by_seed[:, n].mean():.{MEASURES[key][1]}f}" for n, key in enumerate(content["columns"]) if n > 1]
         seconds = [run["epoch_s"] for run in runs.values()]
         lines.append(f"| {labels[arm]} | {' | '.join(cells)} | {min(seconds):.2f} to {max(seconds):.2f} |")
@@ -81,8 +85,11 @@ def augmented() -> str:
 
 
 def _columns(content: dict[str, Any], trainer: dict[str, Any]) -> dict[str, list[float]]:
-    patients = sorted(trainer["patients"])
-    return {key: [trainer["patients"][one][n] for one in patients] for n, key in enumerate(content["columns"])}
+    return dict(zip(content["columns"], map(list, zip(*_rows(trainer), strict=True)), strict=True))
+
+
+def _rows(run: dict[str, Any]) -> list[list[float]]:
+    return [run["patients"][one] for one in sorted(run["patients"])]
 
 
 def _signed(found: Interval, digits: int) -> str:

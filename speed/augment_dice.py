@@ -32,14 +32,12 @@ import torch
 
 import augment
 from crac.data import Batch, Batches
-from crac.metrics.claims import patient_difference
 from measure import RESULTS, environment, save
 
 ARMS = {"none": "none", "light": "light", "strong": "strong", "monai": "none", "nnunet": "none"}
 """What each arm sets ``augment`` to; that of the last two is put in its place."""
 
 RIVALS = {"monai": augment.monai, "nnunet": augment.nnunet}
-REFERENCES = ("light", "strong")
 KEPT = ("dsc", "hd95", "nll[band]", "ece[band]")
 AHEAD = 4
 Array = np.ndarray[Any, Any]
@@ -141,23 +139,6 @@ def run(arm: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def differences(arms: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return how far arms are apart over patients, each the mean of its seeds: first arm, second arm, measure."""
-    means = {}
-    for name, runs in arms.items():
-        patients = sorted(next(iter(runs.values()))["patients"])
-        means[name] = np.array([[run["patients"][one] for one in patients] for run in runs.values()]).mean(axis=0)
-    return {
-        reference: {
-            name: {key: patient_difference(own[:, n], means[reference][:, n]) for n, key in enumerate(KEPT)}
-            for name, own in means.items()
-            if name != reference
-        }
-        for reference in REFERENCES
-        if reference in means
-    }
-
-
 def main() -> None:
     """Train every arm with every seed and write what they reached."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -183,7 +164,7 @@ def main() -> None:
         return
     result: dict[str, Any] = {"format": 1, **environment("batchgeneratorsv2"), "cores": os.cpu_count()}
     result |= {name: getattr(options, name) for name in ("settings", "epochs", "jobs", "workers")}
-    result |= {"columns": KEPT, "arms": {}, "differences": {}}
+    result |= {"columns": KEPT, "arms": {}}
     failed = []
     with ThreadPoolExecutor(options.jobs) as pool:  # all arms of a seed first
         begun = {pool.submit(run, arm, seed, options): (arm, seed) for seed in options.seeds for arm in options.arms}
@@ -201,7 +182,6 @@ def main() -> None:
     result["arms"] = {
         arm: {str(seed): result["arms"][arm][str(seed)] for seed in options.seeds} for arm in options.arms
     }
-    result["differences"] = differences(result["arms"])
     save(options.out, result)
 
 
