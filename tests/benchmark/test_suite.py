@@ -104,6 +104,14 @@ def test_stores_and_seeds_can_be_replaced(tiny_suite: Any) -> None:
         ({"variants": {"a": {"label": "x"}}}, "must name a calibrator or set mirror"),
         ({"splits": [0], "training": {"split_seed": 1}}, "splits and a split or split_seed of the training exclude"),
         ({"masks": ["heart"]}, r"masks\.0: input should be"),
+        (
+            {
+                "methods": {"ce": {"method": "ce"}, "ce-t": {"temperature_of": "ce"}, "ce-a": {"method": "fl"}},
+                "variants": {"t": {"calibrator": "class"}, "a-b": {"mirror": True}, "b": {"calibrator": "region"}},
+            },
+            "methods, values of sweeps and variants give two rows the name ce-a-b, ce-t$",
+        ),
+        ({"methods": {"a": {"method": "ls", "sweep": {"alpha": [0.1, 0.1]}}}}, "two rows the name a-alpha0_1"),
     ],
 )
 def test_what_is_wrong_is_said(tiny_suite: Any, changes: dict[str, Any], sentence: str) -> None:

@@ -25,6 +25,11 @@ def test_the_help_names_every_suite(capsys: pytest.CaptureFixture[str]) -> None:
         (["paper_acdc", "--data", "acdc", "--out", "x"], "--data must be NAME=STORE; got 'acdc'"),
         (["phantom_smoke", "--out", "x", "--jobs", "0"], "jobs must be a whole number of at least 1; got 0"),
         (["--render", "nowhere", "--out", "x"], "nowhere: no such folder of results"),
+        (
+            ["--render", "x", "--out", "x", "--jobs", "9", "--seeds", "7"],
+            "--seeds, --jobs go with SUITE; --render runs",
+        ),
+        (["phantom_smoke", "--out", "x", "--maps", "y"], "--maps goes with --render"),
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_nothing(

@@ -188,7 +188,7 @@ def test_bad_arguments(folders: tuple[Path, Path], tmp_path: Path, capsys: Any) 
         (["--out", str(tmp_path / "c.html")], "--out must name a JSON file"),
         (["--out", str(tmp_path)], "--out must be a file in a folder that exists"),
         (["--out", str(tmp_path / "no" / "c.json")], "--out must be a file in a folder that exists"),
-        (["--out", str(tmp_path / "c.json"), "--mirror"], "--mirror and --data go with RUN"),
+        (["--out", str(tmp_path / "c.json"), "--mirror", "--batch-size", "-3"], "--mirror, --batch-size go with RUN"),
         (["--out", str(tmp_path / "c.json"), "--folds", "1"], "folds must be a whole number of at least 2; got 1"),
     ):
         assert calibrate(folders, *more) == 2

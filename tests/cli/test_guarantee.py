@@ -120,7 +120,7 @@ def test_calibration_patients_prove_nothing(calibration: list[str], tmp_path: Pa
     [
         (["--alpha", "1.5", "--out", "g.json"], "alpha must be a number between 0 and 1"),
         ([], "--out must be a file in a folder that exists"),
-        (["--out", "g.json", "--split", "test"], "--split, --mirror, --data and --no-calibration go with RUN"),
+        (["--out", "g.json", "--split", "test", "--device", "no"], "--split, --device go with RUN"),
         (["--out", "g.json", "--patient", "patient"], "patient must match the name of every volume"),
         (["--out", "g.json", "--class-names", "a"], "class_names must be 3 names"),
     ],

@@ -1,6 +1,7 @@
 """From a trained run to one whose predictions are calibrated, on small phantoms."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,25 @@ def test_evaluate_and_predict_use_it_unless_told_not_to(
     expected = with_.calibrator(without.logits(image).transpose(0, 1)).transpose(0, 1)
     torch.testing.assert_close(with_.predict_prepared(image), expected.float().cpu())
     np.testing.assert_array_equal(with_.predict_prepared(image).argmax(0), without.predict_prepared(image).argmax(0))
+
+
+def test_mirrored_calibration_and_promises_are_measured_mirrored(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    on_cpu = ["--device", "cpu"]
+    assert (
+        main(["calibrate", str(copy), "--mirror", "--method", "temperature", "--folds", "2", "--force", *on_cpu]) == 0
+    )
+    assert main(["guarantee", str(copy), "--mirror", "--alpha", "0.5", *on_cpu]) == 0
+    assert main(["evaluate", str(copy), "--out", str(tmp_path / "audit"), *on_cpu]) == 2
+    assert "was fitted with mirrored versions of the images (--mirror)" in capsys.readouterr().err
+    assert main(["evaluate", str(copy), "--mirror", "--out", str(tmp_path / "audit"), *on_cpu]) == 0
+    summary = json.loads((tmp_path / "audit" / "summary.json").read_text())
+    assert (summary["source"]["mirror"], summary["source"]["calibration"]) == (True, "temperature")
+    assert summary["guarantees"]["alpha"] == 0.5
+    found = evaluate_run(copy, Model.load(copy, "cpu", mirror=True))
+    assert summary["per_volume"]["nll[all]"]["mean"] == found.summary()["per_volume"]["nll[all]"]["mean"]
 
 
 def test_all_methods_are_compared_and_nothing_is_written(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -178,9 +178,8 @@ def test_a_run_is_a_folder_and_keeps_its_own(run: Path, capsys: Any) -> None:
     assert main(["guarantee", str(run / "best.safetensors")]) == 2
     assert "RUN must be the folder of a run" in capsys.readouterr().err
     assert main(["guarantee", str(run), "--out", "g.json"]) == 2
-    assert (
-        "--out, --patient, --class-names, --orientation and --ignore-index go with --probabilities"
-        in capsys.readouterr().err
-    )
+    assert "--out goes with --probabilities; RUN has its own" in capsys.readouterr().err
+    assert main(["guarantee", str(run), "--jobs", "2", "--patient", "p"]) == 2
+    assert "--patient, --jobs go with --probabilities" in capsys.readouterr().err
     assert main(["evaluate", str(run), "--out", "audit", "--guarantees", "g.json"]) == 2
-    assert "--guarantees and --patient go with --probabilities" in capsys.readouterr().err
+    assert "--guarantees goes with --probabilities" in capsys.readouterr().err

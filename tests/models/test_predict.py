@@ -207,7 +207,19 @@ def test_load_and_command_line_agree(run: Path, store: Store, tmp_path: Path, ca
         (["evaluate", "--out", "out"], "give either RUN, or both --probabilities and --labels"),
         (["evaluate", "RUN", "--labels", "x", "--out", "out"], "give either RUN"),
         (["evaluate", "RUN", "--class-names", "x", "y", "--out", "out"], "--class-names goes with --probabilities"),
-        (["evaluate", "--probabilities", "x", "--labels", "x", "--split", "test", "--out", "out"], "go with RUN"),
+        (["evaluate", "RUN", "--ignore-index", "0", "--out", "out"], "--ignore-index goes with --probabilities"),
+        *(
+            (["evaluate", "--probabilities", "x", "--labels", "x", *more, "--out", "out"], f"{more[0]} goes with RUN")
+            for more in (
+                ["--split", "test"],
+                ["--device", "cuda"],
+                ["--checkpoint", "last"],
+                ["--no-calibration"],
+                ["--batch-size", "3"],
+                ["--mirror"],
+                ["--no-guarantees"],
+            )
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(

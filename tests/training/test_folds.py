@@ -1,6 +1,7 @@
 """Cross-validation: every patient is left out once, and what is finished is kept."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,38 @@ def folds(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["train", "--resume", str(out), "--jobs", "2"]) == 0
     assert (out / "fold_1" / "last.safetensors").stat().st_mtime_ns == before  # finished, so left alone
     return out
+
+
+def test_a_damaged_fold_takes_no_other_along(
+    folds: Path, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(folds, tmp_path / "out")
+    first, second = copy / "fold_0" / "last.safetensors", copy / "fold_1" / "best.safetensors"
+    for file in (first, second):
+        file.write_bytes(file.read_bytes()[:1000])
+    assert main(["train", "--resume", str(copy)]) == 1
+    said = capsys.readouterr()
+    assert "crac train: fold_0: " in said.err
+    assert "last.safetensors is damaged" in said.err
+    assert "crac train: fold_1: " in said.err
+    assert "best.safetensors is damaged" in said.err
+    assert "next: crac calibrate" not in said.out
+
+
+def test_folds_go_on_from_anywhere(
+    folds: Path, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folds.parent)
+    settings = ["--recipe", "paper", "--width", "2", "--epochs", "1", "--accelerator", "cpu", "--no-pictures"]
+    begun = ["train", "--data", str(store.path), "--init", "out/fold_0", *settings, "--folds", "2"]
+    assert main([*begun, "--out", str(tmp_path / "more"), "--fold", "0"]) == 0
+    said = capsys.readouterr()
+    assert "mean of 1 fold " in said.out
+    assert "next:" not in said.out
+    assert "not finished: fold_1" in said.err
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--resume", str(tmp_path / "more")]) == 0
+    assert "mean of 2 folds" in capsys.readouterr().out
 
 
 def test_every_patient_is_left_out_once(folds: Path, store: Store) -> None:

@@ -82,6 +82,12 @@ def test_a_flipped_bit_is_found_and_the_checkpoint_before_is_taken(
         assert "going on from the checkpoint before, 2 epochs" in said
         assert trained(run) == expected
         content[place] ^= 4
+    (run / "last.safetensors").write_bytes(content[:start])
+    assert main(["train", "--resume", str(run), "--epochs", "1"]) == 2
+    assert "epochs must be at least 2, which" in capsys.readouterr().err  # as the checkpoint before says
+    assert main(["train", "--resume", str(run), "--epochs", "3"]) == 0
+    assert "going on from the checkpoint before, 2 epochs" in capsys.readouterr().err
+    assert trained(run) == expected
     content[start] ^= 1
     (run / "last.safetensors").write_bytes(content)
     (run / "previous.safetensors").unlink()
@@ -89,6 +95,20 @@ def test_a_flipped_bit_is_found_and_the_checkpoint_before_is_taken(
     assert "it does not hold what was written (its checksum differs)" in capsys.readouterr().err
     assert main(["evaluate", str(run), "--checkpoint", "last", "--out", str(tmp_path / "audit")]) == 2
     assert not (tmp_path / "audit").exists()
+
+
+def test_a_damaged_best_checkpoint_is_replaced(small: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    train(small(epochs=2, pictures=False), run)
+    best = run / "best.safetensors"
+    best.write_bytes(best.read_bytes()[:1000])
+    assert main(["train", "--resume", str(run), "--epochs", "4"]) == 0
+    said = capsys.readouterr().err
+    assert said.count("best.safetensors is damaged") == 1
+    assert "the best from here on takes its place" in said
+    later = Checkpoint.load(run / "best.safetensors").info
+    rows = list(csv.DictReader((run / "metrics.csv").open()))[2:]
+    assert float(later["dice"]) == pytest.approx(max(float(row["dice"]) for row in rows))
 
 
 def test_a_run_folder_explains_itself(small: Any, tmp_path: Path, store: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -275,6 +276,15 @@ class Suite(Strict):
             raise ValueError("splits and a split or split_seed of the training exclude each other")
         return self
 
+    @model_validator(mode="after")
+    def _one_name_a_row(self) -> Suite:
+        rows = self._rows()
+        names = [name for name, _ in rows]
+        names += [f"{name}-{key}" for name, row in rows if row.method is not None for key in self.variants]
+        if twice := sorted(name for name, number in Counter(names).items() if number > 1):
+            raise ValueError(f"methods, values of sweeps and variants give two rows the name {', '.join(twice)}")
+        return self
+
     @classmethod
     def load(cls, source: str | Path) -> Suite:
         """Read a suite; all that is wrong with it is reported together.
@@ -320,14 +330,17 @@ class Suite(Strict):
 
     def rows(self) -> dict[str, Method]:
         """Return the rows of the tables by name, a sweep as one row per value."""
-        rows: dict[str, Method] = {}
+        return dict(self._rows())
+
+    def _rows(self) -> list[tuple[str, Method]]:
+        rows = []
         for name, method in self.methods.items():
             if not method.sweep:
-                rows[name] = method
+                rows.append((name, method))
             for key, value in [(key, value) for key, values in method.sweep.items() for value in values]:
                 label = f"{method.label or name} {key} {value:g}"
                 change = {"options": {**method.options, key: value}, "label": label, "sweep": {key: [value]}}
-                rows[f"{name}-{key}{value:g}".replace(".", "_")] = method.model_copy(update=change)
+                rows.append((f"{name}-{key}{value:g}".replace(".", "_"), method.model_copy(update=change)))
         return rows
 
     def jobs(self, stores: Mapping[str, Path]) -> list[Job]:

@@ -214,12 +214,12 @@ def best_of(group: Group, methods: Sequence[str]) -> list[str]:
 def _harm(group: Group) -> Table | None:
     """CRaC with the preset ``signed`` minus the loss without it, both used in the same way; None without such rows."""
     firsts = {method: group.of[method][0] for method in group.methods}
-    plain = {(r.cell.calibrator, r.cell.mirror): m for m, r in firsts.items() if r.settings["method"] == "ce"}
+    ways = {m: (r.cell.calibrator, r.cell.fitted_on, r.cell.mirror) for m, r in firsts.items()}
+    plain = {ways[m]: m for m, r in firsts.items() if r.settings["method"] == "ce"}
     pairs = {
-        method: plain[way]
+        method: plain[ways[method]]
         for method, result in firsts.items()
-        if result.settings["method_options"].get("preset") == "signed"
-        and (way := (result.cell.calibrator, result.cell.mirror)) in plain
+        if result.settings["method_options"].get("preset") == "signed" and ways[method] in plain
     }
     if not pairs:
         return None

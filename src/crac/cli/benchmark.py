@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+from crac.cli.options import refuse
 from crac.errors import InputError, MissingExtraError
 
 SUITES = sorted(file.stem for file in (Path(__file__).parents[1] / "benchmark" / "suites").glob("*.yaml"))
@@ -52,11 +53,14 @@ def run(args: argparse.Namespace) -> int:
     if (args.suite is None) == (args.render is None):
         raise InputError("name either a SUITE to run or --render RESULTS; got " + ("both" if args.suite else "neither"))
     if args.render is not None:
+        of_suites = ("data", "only", "seeds", "splits", "backbones", "objectives", "merge", "jobs", "ray", "time_limit")
+        refuse(args, "SUITE; --render runs nothing", *of_suites)
         from crac.benchmark.report import render
 
         written = render(args.render, args.out, args.maps, args.paper, args.anonymous)
         print(json.dumps([str(path) for path in written]) if args.json else f"{len(written)} files in {args.out}")
         return 0
+    refuse(args, "--render; a SUITE has its own", "maps")
     from crac.benchmark import Suite, merge_results, run_benchmark
 
     suite = Suite.load(args.suite).changed(

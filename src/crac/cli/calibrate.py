@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crac.cli.options import add_model_options, add_sources, check_sources
+from crac.cli.options import UNLESS_TOLD, add_model_options, add_sources, check_sources, refuse
 
 if TYPE_CHECKING:
     from crac.evaluation.calibrate import Calibratable
@@ -81,12 +81,8 @@ def run(args: argparse.Namespace) -> int:
 
     check_sources(args)
     if args.model is not None:
-        own = (args.out, args.regions, args.patient, args.orientation, args.class_names)
-        if any(own) or args.ignore_index is not None:
-            raise InputError(
-                "--out, --regions, --patient, --orientation, --class-names and --ignore-index go with "
-                "--probabilities, not with RUN"
-            )
+        own = ("out", "regions", "patient", "orientation", "class_names", "ignore_index")
+        refuse(args, "--probabilities; RUN has its own", *own)
 
         def load(run: Path) -> Model:
             return Model.load(run, args.device, args.checkpoint, args.batch_size, args.mirror, calibrated=False)
@@ -103,8 +99,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--out must name a JSON file, beside which the page is written; got {args.out}")
     if args.out is not None and (args.out.is_dir() or not args.out.parent.is_dir()):
         raise InputError(f"--out must be a file in a folder that exists; got {args.out}")
-    if args.mirror or args.data:
-        raise InputError("--mirror and --data go with RUN; --probabilities are taken as they are")
+    refuse(args, "RUN; --probabilities are taken as they are", "mirror", "data", *UNLESS_TOLD)
     options = {"orientation": args.orientation, "ignore_index": args.ignore_index, "class_names": args.class_names}
     options |= {"jobs": os.cpu_count() or 1, "track": track}
     given = of_files(args.probabilities, args.labels, args.regions or "volume", args.patient, **options)

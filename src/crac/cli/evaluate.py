@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crac.cli.options import add_ignore_index, add_model_options
+from crac.cli.options import UNLESS_TOLD, add_ignore_index, add_mirror, add_model_options, refuse
 
 if TYPE_CHECKING:
     from crac.evaluation import Evaluation
@@ -20,6 +20,7 @@ EXAMPLE = """examples:
   crac evaluate --probabilities predictions --labels labelsTs --out audit --class-names background anterior posterior
   crac evaluate --probabilities predictions --labels labelsTs --out audit --mask union_foreground --jobs 4
   crac evaluate runs/crac --protocol clinical --out audit-mm
+  crac evaluate runs/crac --mirror --out audit-mirrored
 
 Protocols: "paper" measures as the paper does, on the prepared volumes with distances in voxels; "clinical" on the
 image's own grid, in millimetres. Under both, a class that only the prediction or only the label shows is as far away as
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("model", nargs="?", type=Path, metavar="RUN", help="folder of a run (crac train)")
     add("--split", choices=("train", "validation", "test"), help="part of RUN's split (default: test)")
     add("--data", type=Path, metavar="STORE", help="RUN's data, if it has moved")
+    add_mirror(parser)
     add_model_options(parser)
     add("--probabilities", type=Path, metavar="DIR", help="folder of class probabilities")
     add("--labels", type=Path, metavar="DIR", help="folder of NIfTI label maps")
@@ -102,18 +104,12 @@ def run(args: argparse.Namespace) -> int:
 
     if (args.model is None) == (args.probabilities is None) or (args.probabilities is None) != (args.labels is None):
         raise InputError("give either RUN, or both --probabilities and --labels")
-    if args.model is not None and args.class_names:
-        raise InputError("--class-names goes with --probabilities; RUN knows its classes")
-    if args.model is not None and args.orientation:
-        raise InputError("--orientation goes with --probabilities; RUN knows its own")
-    if args.model is not None and args.ignore_index is not None:
-        raise InputError("--ignore-index goes with --probabilities; RUN knows its own")
-    if args.model is not None and args.images:
-        raise InputError("--images goes with --probabilities; RUN knows its images")
-    if args.model is None and (args.split or args.data):
-        raise InputError("--split and --data go with RUN; --probabilities are measured on every label file")
-    if args.model is not None and (args.guarantees or args.patient):
-        raise InputError("--guarantees and --patient go with --probabilities; RUN knows its own")
+    if args.model is None:
+        of_runs = ("split", "data", "mirror", "no_guarantees", "no_calibration", *UNLESS_TOLD)
+        refuse(args, "RUN; --probabilities are taken as they are, with every label file", *of_runs)
+    else:
+        of_files = ("class_names", "orientation", "ignore_index", "images", "guarantees", "patient")
+        refuse(args, "--probabilities; RUN knows its own", *of_files)
     check_folder(args.out)
     names = ("bins", "hd95", "empty", "unit", "tolerance", "regions")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
@@ -155,7 +151,8 @@ def _measure_run(args: argparse.Namespace, given: dict[str, Any]) -> tuple[Evalu
     from crac.progress import track
 
     split, protocol = args.split or "test", args.protocol or "paper"
-    model = Model.load(args.model, args.device, args.checkpoint, args.batch_size, calibrated=not args.no_calibration)
+    how = args.device, args.checkpoint, args.batch_size, args.mirror, not args.no_calibration
+    model = Model.load(args.model, *how)
     given |= {"jobs": 1 if args.jobs is None else args.jobs, "ray": args.ray, "track": track}
     if not args.no_guarantees:
         given["guarantees"] = run_guarantees(args.model, model)

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crac.cli.options import add_mirror, add_model_options, add_sources, check_sources
+from crac.cli.options import UNLESS_TOLD, add_mirror, add_model_options, add_sources, check_sources, refuse
 
 if TYPE_CHECKING:
     from crac.guarantees import Guarantees
@@ -74,10 +74,8 @@ def _of_run(args: argparse.Namespace) -> tuple[Guarantees, Path]:
     from crac.models.model import Model
     from crac.progress import track
 
-    if args.out or args.patient or args.class_names or args.orientation or args.ignore_index is not None:
-        raise InputError(
-            "--out, --patient, --class-names, --orientation and --ignore-index go with --probabilities; RUN has its own"
-        )
+    of_files = ("out", "patient", "class_names", "orientation", "ignore_index", "jobs")
+    refuse(args, "--probabilities; RUN has its own", *of_files)
     check_writable(args.model / GUARANTEES)
     given = args.model, args.device, args.checkpoint, args.batch_size, args.mirror, not args.no_calibration
     options = {"unit": args.unit, "acceptable": args.acceptable, "track": track}
@@ -102,10 +100,8 @@ def _of_files(args: argparse.Namespace) -> tuple[Guarantees, Path]:
 
     if args.out is None or args.out.is_dir() or not args.out.parent.is_dir():
         raise InputError(f"--out must be a file in a folder that exists, e.g. guarantees.json; got {args.out}")
-    if args.mirror or args.data or args.split or args.no_calibration:
-        raise InputError(
-            "--split, --mirror, --data and --no-calibration go with RUN; --probabilities are taken as they are"
-        )
+    of_runs = ("split", "mirror", "data", "no_calibration", *UNLESS_TOLD)
+    refuse(args, "RUN; --probabilities are taken as they are", *of_runs)
     check_writable(args.out)
     found = guarantee_files(
         args.probabilities, args.labels, args.alpha, args.patient, class_names=args.class_names,

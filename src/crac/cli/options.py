@@ -3,6 +3,9 @@
 import argparse
 from pathlib import Path
 
+UNLESS_TOLD = {"checkpoint": "best", "device": "auto", "batch_size": 16}
+"""How a model is loaded by default."""
+
 
 def add_sources(parser: argparse.ArgumentParser) -> None:
     """What a calibrator or a guarantee is fitted on: a run, or files of any model."""
@@ -20,6 +23,20 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
     add("--orientation", choices=("stored", "ras"), help="with --probabilities: of nnU-Net's .npz without their .pkl")
     add_ignore_index(parser)
     add("--data", type=Path, metavar="STORE", help="RUN's data, if it has moved")
+
+
+def refuse(args: argparse.Namespace, why: str, *names: str) -> None:
+    """Refuse options that are given where they would change nothing; ``why`` says with what they go."""
+    from crac.errors import InputError
+
+    values = {name: getattr(args, name) for name in names}
+    flags = [
+        f"--{name.replace('_', '-')}"
+        for name, value in values.items()
+        if value is not False and value not in (None, [], UNLESS_TOLD.get(name))
+    ]
+    if flags:
+        raise InputError(f"{', '.join(flags)} go{'es' * (len(flags) == 1)} with {why}")
 
 
 def add_ignore_index(parser: argparse.ArgumentParser) -> None:
@@ -52,9 +69,10 @@ def add_mirror(parser: argparse.ArgumentParser) -> None:
 
 def add_model_options(parser: argparse.ArgumentParser, calibration: bool = True) -> None:
     """How a model is loaded and run, and whether its calibration is used."""
-    parser.add_argument("--checkpoint", choices=("best", "last"), default="best", help="default: %(default)s")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ... (default: %(default)s)")
-    parser.add_argument("--batch-size", type=int, default=16, help="slices or windows at a time (default: %(default)s)")
+    parser.set_defaults(**UNLESS_TOLD)
+    parser.add_argument("--checkpoint", choices=("best", "last"), help="default: %(default)s")
+    parser.add_argument("--device", help="auto, cpu, cuda, cuda:1, ... (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, help="slices or windows at a time (default: %(default)s)")
     if calibration:
         parser.add_argument(
             "--no-calibration", action="store_true", help="the network as it is, without calibration.json"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crac.cli.options import refuse
 from crac.cli.settings import add_settings, flag, given_settings
 from crac.errors import InputError
 
@@ -62,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
 
     settings = given_settings(args, TrainConfig)
     folded = args.folds is not None or (args.resume is not None and Folds.at(args.resume))
-    if not folded and (given := [name for name in ("fold", "jobs", "ray") if getattr(args, name) is not None]):
-        raise InputError(f"{', '.join(map(flag, given))} goes with --folds")
+    if not folded:
+        refuse(args, "--folds", "fold", "jobs", "ray")
     if args.resume is not None:
         epochs = None if folded else settings.pop("epochs", None)
         others = ("out", "config", "folds", "fold")
@@ -142,7 +143,8 @@ def _say_folds(result: FoldsResult, as_json: bool) -> int:
             print(f"{name}: best validation Dice {dice:.4f}")
         if result.dice:
             mean = sum(result.dice.values()) / len(result.dice)
-            print(f"mean of {len(result.dice)} folds {mean:.4f}; next: crac calibrate {result.path}")
+            then = "" if result.left else f"; next: crac calibrate {result.path}"
+            print(f"mean of {len(result.dice)} fold{'s' * (len(result.dice) > 1)} {mean:.4f}{then}")
     for name, problem in result.broken.items():
         print(f"crac train: {name}: {problem}", file=sys.stderr)
     if left := [name for name in result.left if name not in result.broken]:

@@ -165,6 +165,8 @@ def about_run(run: str | Path, model: Model, split: str = "test", checkpoint: st
             "split_sha256": sha256(folder.path / "split.json"),
         },
     }
+    if model.mirror:
+        about["source"]["mirror"] = True
     if (calibrator := model.calibrator) is not None:
         about["source"]["calibration"] = calibrator.name
         if gain := calibrator.fitted.get("gain"):

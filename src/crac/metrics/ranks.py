@@ -99,8 +99,8 @@ def paired_bootstrap(
     """Return how much two methods differ on the same volumes, with a bootstrap interval over the volumes.
 
     Percentiles of means drawn from few volumes lie too close together. The interval is therefore taken from percentiles
-    further out, by as much as makes it Student's for normal differences (the expanded percentile interval of Hesterberg,
-    The American Statistician 69, 371, 2015).
+    further out, by as much as makes it Student's for normal differences: the expanded percentile interval of
+    Hesterberg, The American Statistician 69, 371, 2015.
 
     Args:
         first: ``(volumes,)`` values of one method; volumes where either is NaN are left out.

@@ -176,6 +176,10 @@ class TrainConfig(Strict):
         """Return settings that a training wrote down; version 0.1.0 knew the paper's recipe only, and named none."""
         return cls.make({"recipe": "paper", **settings}, source)
 
+    def absolute(self) -> Self:
+        """Return the settings with whole paths, for a run may be resumed from anywhere."""
+        return self.model_copy(update={"data": self.data.absolute(), "init": self.init and self.init.absolute()})
+
     def dump(self) -> str:
         """Return the settings as YAML, every one of them named."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

@@ -18,7 +18,7 @@ from crac.data import Split, Store
 from crac.errors import InputError, check_number
 from crac.files import read_json, write_json
 from crac.jobs import Outcome, run_jobs
-from crac.models.checkpoint import Checkpoint
+from crac.models.checkpoint import Checkpoint, DamagedError
 from crac.models.folds import FOLDS
 from crac.progress import duration, note
 from crac.training.config import PLANNED, TrainConfig
@@ -49,8 +49,7 @@ class Fold:
 
     def finished(self) -> bool:
         """Whether its last epoch is reached."""
-        last = RunFolder(self.path).last
-        return last.exists() and Checkpoint.read_info(last)["epoch"] == self.config.epochs
+        return RunFolder(self.path).epochs_done() == self.config.epochs
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ def train_folds(
         ray: Address of a Ray cluster that trains them instead, ``local`` to start one.
     """
     path = Path(out).absolute()
-    planned = _plan(config.model_copy(update={"data": config.data.absolute()}), path, folds)
+    planned = _plan(config.absolute(), path, folds)
     for number in only:
         check_number("fold", number, least=0, most=folds - 1, whole=True)
     if jobs is not None:
@@ -109,8 +108,13 @@ def train_folds(
         note(f"{event.job} {_state(event)} in {duration(event.seconds)}")
         if event.stopped:
             break
-    done = [fold for fold in planned if fold.finished()]
-    dice = {fold.name: float(Checkpoint.read_info(RunFolder(fold.path).best)["dice"]) for fold in done}
+    dice = {}
+    for fold in planned:
+        if fold.finished():
+            try:
+                dice[fold.name] = float(Checkpoint.read_info(RunFolder(fold.path).best)["dice"])
+            except DamagedError as error:
+                broken[fold.name] = str(error)
     return FoldsResult(path, dice, broken, [fold.name for fold in planned if fold.name not in dice])
 
 

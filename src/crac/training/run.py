@@ -16,6 +16,7 @@ import contextlib
 import csv
 import importlib.metadata
 import io
+import math
 import os
 import platform
 import shlex
@@ -100,11 +101,19 @@ class RunFolder(Run):
 
     def extend(self, config: TrainConfig) -> None:
         """Take over another number of epochs; the run must not have gone further already."""
-        done = 0 if not self.last.exists() else int(Checkpoint.read_info(self.last)["epoch"])
+        done = self.epochs_done()
         if config.epochs < done:
             raise InputError(f"epochs must be at least {done}, which {self.path} has done already; got {config.epochs}")
         with self.lock():
             write_text(self.path / "config.yaml", config.dump())
+
+    def epochs_done(self) -> int:
+        """How many epochs the checkpoint to go on from has seen; 0 without a sound one."""
+        for path in (self.last, self.previous):
+            with contextlib.suppress(DamagedError):
+                if path.exists():
+                    return int(Checkpoint.read_info(path)["epoch"])
+        return 0
 
     def record_environment(self, device: torch.device) -> None:
         """Add this start to ``environment.json``."""
@@ -140,10 +149,10 @@ class RunFolder(Run):
             return before
 
     def save_epoch(self, state: State, about: dict[str, Any], due: bool = True) -> None:
-        """Save a finished epoch: ``best`` if it is, then ``last`` if it is due, then the table."""
+        """Save a finished epoch: ``best`` if it is or none is sound, then ``last`` if it is due, then the table."""
         # First `best`: if the process dies in between, the epoch is repeated and `best` found to be right already.
         row = state.history[-1]
-        if not self.best.exists() or row["dice"] > Checkpoint.read_info(self.best)["dice"]:
+        if row["dice"] > self._best_dice():
             Checkpoint(state.result(), {**about, "epoch": state.epoch, **row}).save(self.best)
         if due:
             self.save_last(state, about)
@@ -152,6 +161,13 @@ class RunFolder(Run):
         table.writeheader()
         table.writerows(state.history)
         write_text(self.path / "metrics.csv", text.getvalue())
+
+    def _best_dice(self) -> float:
+        try:
+            return float(Checkpoint.read_info(self.best)["dice"]) if self.best.exists() else -math.inf
+        except DamagedError as error:
+            note(f"{error}; the best from here on takes its place")
+            return -math.inf
 
 
 def resume_command(path: Path) -> str:

@@ -65,8 +65,7 @@ def train(config: TrainConfig, out: str | Path, split: Split | None = None) -> R
         InputError: Settings, store or folder do not fit, or memory does not suffice.
         TrainingError: The loss became NaN or infinite.
     """
-    paths = {"data": config.data.absolute(), "init": config.init and config.init.absolute()}
-    config = config.model_copy(update=paths)  # a run may be resumed from anywhere
+    config = config.absolute()
     store, split = _data(config, split)
     # What only the store or this machine can prove wrong is found before anything is written.
     training_loss(config, store)
