@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import pytest
 from tests.evaluation.volumes import volume
 
 from crac.evaluation import LoadedCases
-from crac.evaluation.case import RememberedCases
+from crac.evaluation.case import RememberedCases, slice_axis
 
 
 def test_remembered_cases_are_loaded_once_as_far_as_memory_goes() -> None:
@@ -24,3 +25,21 @@ def test_remembered_cases_are_loaded_once_as_far_as_memory_goes() -> None:
         for name in cases.names:
             assert cases.load(name).name == name
     assert loaded == ["one", "two", "two", "two"]
+
+
+@pytest.mark.parametrize(
+    ("spacing", "axis"),
+    [
+        ((1.0, 1.0, 1.0), 2),
+        ((5.0, 1.0, 1.0), 0),
+        ((1.5, 1.5, 1.0), 1),
+        ((1.0, 1.0000001, 0.9999999), 2),  # isotropic but for the rounding of a header
+        ((3.0000002, 1.0, 3.0), 2),
+        ((1.0, 1.01, 1.0), 1),
+    ],
+)
+def test_slices_follow_the_largest_spacing_and_not_its_rounding(spacing: tuple[float, ...], axis: int) -> None:
+    assert slice_axis(spacing) == axis
+    case = volume("one")
+    assert case._replace(spacing=spacing, slice_axis=None).axis == axis
+    assert case._replace(spacing=spacing, slice_axis=1).axis == 1

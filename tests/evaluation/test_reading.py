@@ -51,3 +51,12 @@ def test_the_foreground_alone_is_enough_for_a_binary_task(tmp_path, name):
         (case,), _ = find_pairs(folder, labels)
         (problem,) = inspect(case).problems
         assert re.search(message, problem)
+
+
+def test_a_model_that_finds_nothing_has_written_no_label_map(tmp_path):
+    labels, folder = tmp_path / "labels", tmp_path / "probabilities"
+    labels.mkdir()
+    folder.mkdir()
+    nib.Nifti1Image(np.eye(5, 6, dtype=np.uint8)[..., None], np.eye(4)).to_filename(labels / "case.nii.gz")
+    nib.Nifti1Image(np.zeros((5, 6, 1), np.float32), np.eye(4)).to_filename(folder / "case.nii.gz")
+    np.testing.assert_array_equal(read_only_case(folder, labels), np.stack([np.ones((5, 6, 1)), np.zeros((5, 6, 1))]))

@@ -64,3 +64,13 @@ def test_the_foreground_alone(name: str, dtype: Any, tmp_path: Path, capsys: Any
     nib.Nifti1Image((p > 0.5).astype(np.uint8), AFFINE).to_filename(tmp_path / "in" / f"{name}.nii.gz")
     assert apply(tmp_path, "--out", str(tmp_path / "other")) == 2
     assert "holds 0 and 1 only: a label map" in capsys.readouterr().err
+
+
+def test_a_map_without_foreground_stays_one(tmp_path: Path) -> None:
+    made = crac.build_calibrator("temperature", 2)
+    made.save(tmp_path / "c.json")
+    (tmp_path / "in").mkdir()
+    nib.Nifti1Image(np.zeros((4, 5, 6), np.float32), AFFINE).to_filename(tmp_path / "in" / "case.nii.gz")
+    assert apply(tmp_path) == 0
+    after = np.asarray(nib.load(tmp_path / "out" / "case.nii.gz").dataobj)
+    np.testing.assert_allclose(after, 0, atol=1e-6)

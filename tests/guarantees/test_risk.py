@@ -211,3 +211,23 @@ def test_bad_arguments() -> None:
         crac.RiskControl(1)
     with pytest.raises(InputError, match="cases must hold at least one case"):
         crac.RiskControl(CLASSES).fit([])
+
+
+def test_the_whole_image_holds_what_rounding_left_below_0() -> None:
+    """A model that misses every voxel can promise nothing but the whole image, voxels of -1e-7 included."""
+    case = two_classes([1.0, 1.0, 0.0], [0, 1, 1])
+    below = case.probabilities.clone()
+    below[1, 0, 2], below[0, 0, 2] = -1e-7, 1 + 1e-7
+    control = crac.RiskControl(2, alpha=0.05).fit([case._replace(probabilities=below) for _ in range(40)])
+    assert control.thresholds[1] == 0
+    assert control(below)[1].all()
+    assert not control(below)[0].any()
+
+
+@pytest.mark.parametrize("wrong", [math.nan, -0.5, 1.5])
+def test_what_are_no_probabilities_get_no_set(wrong: float) -> None:
+    control = crac.RiskControl(CLASSES, 0.2).fit(patients(20))
+    probabilities = patients(1)[0].probabilities.copy()
+    probabilities[1, 0, 0, 0] = wrong
+    with pytest.raises(InputError, match="probabilities must be finite, not negative, and sum to 1"):
+        control(probabilities)

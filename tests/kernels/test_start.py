@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from crac.errors import InputError
 from crac.kernels import start as starting
 from crac.kernels.start import Plan, start
 
@@ -119,3 +120,18 @@ def test_the_stream_is_known_without_tritons_driver(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream)
     assert starting.current_stream(0) == 5
+
+
+def test_a_loss_left_on_another_device_is_named(plan: Plan) -> None:
+    """Addresses of two devices in one launch would be read from the wrong memory."""
+    kernel = Kernel(Launcher())
+
+    class Elsewhere(torch.Tensor):
+        device = torch.device("cuda:1")
+
+        def get_device(self) -> int:
+            return 1
+
+    with pytest.raises(InputError, match=r"see loss\.to\(device\); got tensors on cpu, cuda:1"):
+        start(kernel, plan, [torch.zeros(4), None, torch.zeros(4).as_subclass(Elsewhere)])
+    assert not kernel.launches

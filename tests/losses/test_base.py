@@ -177,3 +177,16 @@ def test_every_part_checks_its_input(part: str) -> None:
     half = torch.randn(1, 3, 4, 4).bfloat16()
     labels = torch.randint(3, (1, 1, 4, 4), dtype=torch.uint8)
     assert torch.equal(call(half, labels), call(half.float(), labels[:, 0].long()))
+
+
+@pytest.mark.parametrize("options", [{}, {"class_weights": [0.5, 2.0, 1.0]}], ids=["plain", "weights"])
+def test_no_label_is_ignored_unless_it_was_said(options: dict[str, Any]) -> None:
+    """By itself, torch leaves out -100; on a GPU and in a compiled graph nobody else looks at labels."""
+    loss, logits, labels = crac.build_loss("ce", 3, **options), torch.randn(1, 3, 2, 2), torch.zeros(1, 2, 2).long()
+    labels[0, 0, 0] = -100
+    with pytest.raises(IndexError, match="-100 is out of bounds"):
+        loss.fit_term(logits, labels)
+    kept = crac.build_loss("ce", 3, ignore_index=-100, **options)(logits, labels)
+    first = crac.build_loss("ce", 3, **options)(logits[:, :, 1:], labels[:, 1:])
+    second = crac.build_loss("ce", 3, **options)(logits[:, :, :1, 1:], labels[:, :1, 1:])
+    torch.testing.assert_close(kept, (2 * first + second) / 3)

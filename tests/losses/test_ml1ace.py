@@ -1,5 +1,6 @@
 """The calibration error that is trained on."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 from tests.losses.batches import batch
@@ -40,3 +41,11 @@ def test_soft_bins_share_a_pixel_between_the_two_nearest_centres():
     torch.testing.assert_close(loss.error(probabilities, labels).flatten(), torch.stack(errors))
     hard = crac.build_loss("ml1ace", 3, bins=5)
     assert not torch.allclose(loss.error(probabilities, labels), hard.error(probabilities, labels))
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_values_that_are_not_finite_make_the_loss_nan(soft):
+    logits, labels = batch((2, 6, 7))
+    logits = logits.detach().clone()
+    logits[0, 1, 2, 3] = torch.nan
+    assert crac.build_loss("ml1ace", 3, bins=5, soft=soft)(logits, labels).isnan()

@@ -201,7 +201,7 @@ def test_wrong_values(name):
         ("crac", {"regions": 3}, "option of 'crac' must be one of preset, inner_scale, .*dice_weight; got 'regions'"),
         ("fl", {"gamma": -1}, "gamma must be a number of at least 0; got -1"),
         ("ls", {"alpha": 2}, "alpha must be a number of at least 0 and of at most 1; got 2"),
-        ("svls", {"sigma": 0}, "sigma must be a number above 0; got 0"),
+        ("svls", {"sigma": 0}, "sigma must be a number of at least 0.3; got 0"),
         ("svls", {"kernel_size": 1}, "kernel_size must be an odd number of at least 3; got 1"),
         ("nacl", {"kernel_size": "3"}, "kernel_size must be an odd number of at least 1; got '3'"),
         ("nacl", {"border": "wrap"}, "border must be one of replicate, background; got 'wrap'"),

@@ -245,3 +245,13 @@ def test_the_band_holds_what_is_near_labelled_or_predicted_foreground(spacing):
         meter.update(logits=logits, labels=labels, spacing=(1, 2))
     with pytest.raises(InputError, match="band must be a number of at least 0; got -1"):
         CalibrationMeter(2, band=-1)
+
+
+@pytest.mark.parametrize("size", [(0, 8, 8), (1, 0, 8), (2, 8, 0), (1, 4, 0, 8)])
+def test_an_empty_batch_adds_nothing(size):
+    logits, labels = random_case((1, 3, 8, 8))
+    meter = CalibrationMeter(num_classes=3, mask="all")
+    meter.update(logits=logits, labels=labels)
+    before = meter.compute()
+    meter.update(logits=torch.zeros(size[0], 3, *size[1:]), labels=torch.zeros(size, dtype=torch.int64))
+    assert_same(before, meter.compute())

@@ -124,3 +124,9 @@ def test_no_samples_give_nan():
 def test_bad_arguments_are_named(bins, threshold, named):
     with pytest.raises(InputError, match=named):
         Cells(bins, threshold)
+
+
+@pytest.mark.parametrize("bins", [2.5, float("nan"), "15", True])
+def test_bins_are_counted(bins):
+    with pytest.raises(InputError, match="bins must be a whole number"):
+        Cells(bins, 1e-3)

@@ -20,6 +20,7 @@ import crac
 from common import golden
 from crac.errors import InputError
 from crac.metrics import average_surface_distance, surface_dice
+from crac.metrics.segmentation import surface_scores
 
 SPACINGS = {2: (0.7, 1.6), 3: (5.0, 0.8, 1.3)}
 
@@ -139,3 +140,16 @@ MASK = np.ones((3, 4), dtype=bool)
 def test_bad_input_is_named(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+@pytest.mark.parametrize("spacing", [0.1, 0.7, 1.1, 1.3])
+def test_a_distance_of_the_tolerance_is_within_it(spacing):
+    """Three voxels of 0.1 mm are 0.30000000000000004 mm."""
+    prediction, labels = np.zeros((12, 3), bool), np.zeros((12, 3), bool)
+    prediction[3:6], labels[6:9] = True, True
+    prediction[4], labels[7] = False, False
+    for voxels in (3, 6):
+        exact = surface_dice(prediction, labels, (1, 1), voxels)
+        assert surface_dice(prediction, labels, (spacing, spacing), spacing * voxels) == exact
+        assert surface_dice(prediction, labels, (spacing, spacing), round(spacing * voxels, 3)) == exact
+        assert surface_scores(prediction, labels, (spacing,) * 2, tolerance=round(spacing * voxels, 3))[2] == exact

@@ -111,8 +111,11 @@ class Calibrator(nn.Module):
         predicted = probabilities.argmax(1)  # not that of the logarithms, which rounding may make equal
         return self.calibrated(wide, predicted, self.cells_of(predicted))
 
-    def calibrated(self, wide: Tensor, predicted: Tensor, cell: Tensor) -> Tensor:
-        """Calibrated probabilities of :meth:`checked` logits whose classes and cells, ``(B, *S)`` each, are known."""
+    def calibrated(self, wide: Tensor, predicted: Tensor, cell: Tensor, logarithm: bool = False) -> Tensor:
+        """Calibrated probabilities of :meth:`checked` logits whose classes and cells, ``(B, *S)`` each, are known.
+
+        With ``logarithm`` it is their logarithms, which tell probabilities apart that round to 0.
+        """
         weights = self.weights.to(wide.dtype)[cell].movedim(-1, 1)  # (B, J, *S)
         if self.coefficients == "vector":
             z = wide * weights[:, : self.num_classes]
@@ -120,7 +123,8 @@ class Calibrator(nn.Module):
             z = (wide - wide.amax(1, keepdim=True)) * weights[:, :1]
         if self.coefficients != "scale":
             z = z + weights[:, -self.num_classes :]
-        return _keeping(predicted.unsqueeze(1), z) if self.keeps_labels else z.softmax(1)
+        probabilities = torch.log_softmax if logarithm else torch.softmax
+        return _keeping(predicted.unsqueeze(1), z, probabilities) if self.keeps_labels else probabilities(z, 1)
 
     @torch.no_grad()
     def fit(
@@ -244,13 +248,13 @@ class Calibrator(nn.Module):
         return ", ".join(names) or "all voxels"
 
 
-def _keeping(winner: Tensor, z: Tensor) -> Tensor:
-    """Softmax of calibrated logits, in which the winner is first lifted to the largest where it is below that.
+def _keeping(winner: Tensor, z: Tensor, probabilities: Callable[[Tensor, int], Tensor]) -> Tensor:
+    """Softmax of calibrated logits, or its logarithm; the winner is first lifted to the largest where it is below that.
 
-    Equal logits and rounding would still let the first of several equal probabilities win; that of the winner is then
-    the next larger number.
+    Equal logits and rounding would still let the first of several equal values win; that of the winner is then the
+    next larger number.
     """
-    probabilities = z.scatter(1, winner, z.amax(1, keepdim=True)).softmax(1)
-    best, now = probabilities.max(1, keepdim=True)
+    found = probabilities(z.scatter(1, winner, z.amax(1, keepdim=True)), 1)
+    best, now = found.max(1, keepdim=True)
     above = torch.nextafter(best.detach(), torch.full_like(best, 2))
-    return torch.where(now == winner, probabilities, probabilities.scatter(1, winner, above))
+    return torch.where(now == winner, found, found.scatter(1, winner, above))

@@ -235,7 +235,7 @@ def _compare(planes: list[Tensor], found: Tensor) -> None:
 
 def _matching(labels: Tensor, scores: Tensor) -> Tensor:
     """The labels as ``(B, *S)``; what cannot belong to the scores is refused."""
-    check_integers(labels)
+    labels = check_integers(labels)
     labels = labels.squeeze(1) if labels.ndim == scores.ndim and labels.shape[1] == 1 else labels
     shape = (scores.shape[0], *scores.shape[2:])
     if labels.shape != shape or labels.device != scores.device:

@@ -26,7 +26,12 @@ def _sliced(calibrator: Calibrator, volume: Tensor, channels: int = 1) -> bool:
 
 @torch.no_grad()
 def calibrate_volume(
-    calibrator: Calibrator, scores: Tensor, slice_axis: int = 0, *, from_probabilities: bool = False
+    calibrator: Calibrator,
+    scores: Tensor,
+    slice_axis: int = 0,
+    *,
+    from_probabilities: bool = False,
+    logarithm: bool = False,
 ) -> Tensor:
     """Calibrated probabilities ``(K, *S)`` of one volume; needs little more memory than these.
 
@@ -35,6 +40,7 @@ def calibrate_volume(
         scores: Logits ``(K, *S)``.
         slice_axis: Axis of ``S`` along which slices follow each other.
         from_probabilities: The scores are probabilities instead.
+        logarithm: Return the logarithms of the probabilities.
     """
     batch = as_batch(calibrator, scores, slice_axis)
     planes = list(_planes(batch))
@@ -45,7 +51,7 @@ def calibrate_volume(
     found = torch.empty_like(batch, dtype=torch.promote_types(batch.dtype, torch.float32))
     for whole, part in planes:
         wide = calibrator.checked(log_probabilities(batch[whole]) if from_probabilities else batch[whole])
-        found[whole] = calibrator.calibrated(wide, predicted[part].long(), cell[part])
+        found[whole] = calibrator.calibrated(wide, predicted[part].long(), cell[part], logarithm)
     return found.movedim(0, slice_axis + 1) if _sliced(calibrator, scores) else found[0]
 
 

@@ -13,6 +13,7 @@ from crac.calibration import Calibrator, load_calibrator
 from crac.calibration.volume import calibrate_volume
 from crac.data.nifti import ENDINGS, read_image, stem
 from crac.errors import InputError, ProblemsError
+from crac.evaluation.case import slice_axis
 from crac.evaluation.pairing import CLASS_FILE, OURS
 from crac.evaluation.reading import defect_of
 from crac.evaluation.stored import Archive, Foreground, OneFile, OneFileAClass, Stored
@@ -141,7 +142,7 @@ def _apply(calibrator: Calibrator, volume: Stored, out: Path) -> None:
     if calibrator.regions == "slice":
         if spacing is None:
             raise InputError(f"{volume.files[0]}: no .pkl beside it says along which axis its slices follow each other")
-        axis = max(range(3), key=lambda each: (spacing[each], each))
+        axis = slice_axis(spacing)
     winner = scores.argmax(0) if calibrator.keeps_labels else None
     found = calibrate_volume(calibrator, torch.from_numpy(scores), axis, from_probabilities=True).numpy()
     for path in volume.beside if calibrator.keeps_labels else volume.beside[:1]:

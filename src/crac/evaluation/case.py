@@ -50,7 +50,13 @@ class Case(NamedTuple):
         """The axis along which slices follow each other: the one that was said, or that of the largest spacing."""
         if self.slice_axis is not None:
             return self.slice_axis
-        return max(range(self.labels.ndim), key=lambda each: (self.spacing[each], each))
+        return slice_axis(self.spacing)
+
+
+def slice_axis(spacing: Sequence[float]) -> int:
+    """Return the axis of the largest spacing; of several that differ by rounding only, the last."""
+    largest = max(spacing)
+    return max(axis for axis, side in enumerate(spacing) if side > largest * (1 - 1e-4))
 
 
 class CaseSource(Protocol):

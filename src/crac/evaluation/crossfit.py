@@ -142,9 +142,13 @@ def left_out(
 
 
 def calibrated_case(calibrator: Calibrator, case: Case) -> Case:
-    """The case with calibrated probabilities."""
-    probabilities = calibrate_volume(calibrator, case.scores, case.axis, from_probabilities=not case.from_logits)
-    return case._replace(scores=probabilities.float(), from_logits=False)
+    """The case with calibrated scores: logarithms of probabilities in the place of logits, else probabilities.
+
+    Probabilities that round to 0 would hide how wrong they are, and logits do not.
+    """
+    logits = case.from_logits
+    scores = calibrate_volume(calibrator, case.scores, case.axis, from_probabilities=not logits, logarithm=logits)
+    return case._replace(scores=scores.float())
 
 
 def _logits(case: Case) -> Tensor:

@@ -105,7 +105,7 @@ def _with_background(path: Path, foreground: NDArray[np.float32]) -> NDArray[np.
     low, high = float(foreground.min()), float(foreground.max())
     if not (low >= -RANGE_TOLERANCE and high <= 1 + RANGE_TOLERANCE):
         raise InputError(f"{path}: a single map is the foreground's probability, which lies in 0..1; got {low}..{high}")
-    if np.isin(foreground, (0, 1)).all():
+    if high == 1 and np.isin(foreground, (0, 1)).all():
         raise InputError(
             f"{path}: a single map is the foreground's probability; this one holds 0 and 1 only, a label map"
         )

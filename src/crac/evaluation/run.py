@@ -14,6 +14,7 @@ from crac.data import Store
 from crac.data.upright import Upright
 from crac.errors import InputError, one_of
 from crac.evaluation.case import Case
+from crac.evaluation.crossfit import calibrated_case
 from crac.evaluation.engine import evaluate
 from crac.evaluation.measure import Evaluation
 from crac.evaluation.protocol import Protocol
@@ -86,13 +87,12 @@ class RunCases:
         if self.transform is not None:
             logits = self.transform(logits)
         calibrator = self.model.calibrator
-        scores = logits if calibrator is None else calibrate_volume(calibrator, logits).float()
         if self.grid == "prepared":
             labels = torch.from_numpy(np.array(self.store.label(name))).to(logits.device)
-            return Case(name, about.patient, scores, labels, about.prepared_spacing, calibrator is None, 0, ignored)
-        restored = torch.from_numpy(
-            self.model.restore(scores.softmax(0) if calibrator is None else scores, about.geometry)
-        )
+            case = Case(name, about.patient, logits, labels, about.prepared_spacing, True, 0, ignored)
+            return case if calibrator is None else calibrated_case(calibrator, case)
+        probabilities = logits.softmax(0) if calibrator is None else calibrate_volume(calibrator, logits).float()
+        restored = torch.from_numpy(self.model.restore(probabilities, about.geometry))
         labels = torch.from_numpy(self.store.original_label(name))
         axis = self.store.manifest.recipe.slice_axis_of(about.geometry)
         return Case(name, about.patient, restored, labels, about.spacing, slice_axis=axis, ignore_index=ignored)

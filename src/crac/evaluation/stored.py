@@ -125,7 +125,7 @@ class Foreground(Stored):
     def read(self) -> tuple[Array, tuple[float, ...] | None]:
         """What the foreground lacks to 1 is the background's."""
         volume, path = read_image(self.files[0]), self.files[0]
-        if np.isin(volume.array, (0, 1)).all():
+        if volume.array.any() and np.isin(volume.array, (0, 1)).all():
             raise InputError(f"{path} holds 0 and 1 only: a label map, not the foreground's probabilities")
         found = np.concatenate([1 - volume.array, volume.array])
         return found, tuple(float(size) for size in voxel_sizes(volume.affine))

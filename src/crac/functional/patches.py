@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from crac.errors import InputError, one_of
+from crac.functional.arrays import computable
 
 Border = Literal["replicate", "background"]
 BORDERS = ("replicate", "background")
@@ -21,18 +22,22 @@ def check_border(border: Border) -> Border:
     return border
 
 
-def check_integers(labels: Tensor) -> None:
-    """Refuse labels that are not integers: a float map may hold 1.5, a boolean one has lost its classes."""
+def check_integers(labels: Tensor) -> Tensor:
+    """Return labels in a type to compute with; refuse what is no integer.
+
+    A float map may hold 1.5, a boolean one has lost its classes.
+    """
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise InputError(f"labels must hold integers; got dtype {labels.dtype}")
+    return computable(labels)
 
 
-def check_labels(labels: Tensor) -> int:
-    """Return the number of spatial dimensions of an integer label map ``(B, *S)``."""
-    check_integers(labels)
+def check_labels(labels: Tensor) -> tuple[Tensor, int]:
+    """Return an integer label map ``(B, *S)``, in a type to compute with, and the number of its spatial dimensions."""
+    labels = check_integers(labels)
     if labels.ndim not in (3, 4):
         raise InputError(f"labels must have shape (B, H, W) or (B, D, H, W); got {tuple(labels.shape)}")
-    return labels.ndim - 1
+    return labels, labels.ndim - 1
 
 
 def patch_radius(kernel_size: int, least: int = 1) -> int:

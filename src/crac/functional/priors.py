@@ -76,7 +76,7 @@ def neighbourhood_counts(
     The divisor is the size of the patch, or, with ``ignore_index``, ``(B, *S)``: its labels that are not ignored, at
     least 1.
     """
-    dims = check_labels(labels)
+    labels, dims = check_labels(labels)
     radius = patch_radius(kernel_size)
     size = kernel_size**dims
     # Counting in bytes moves a quarter of the memory that floats would.

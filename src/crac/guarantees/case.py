@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crac.errors import InputError
+from crac.functional.arrays import Array, as_tensor
 from crac.functional.patches import check_integers
 from crac.guarantees.counts import Index, LabelCounts, VolumeCounter
 from crac.metrics.counts import RANGE_TOLERANCE, SUM_TOLERANCE
-
-Array = Tensor | NDArray[Any]
 
 SLAB = 2**20
 """Voxels at a time: a volume is never copied as a whole."""
@@ -51,9 +50,11 @@ class Volume(NamedTuple):
         return math.prod(side / 10 for side in self.spacing)
 
     def slabs(self) -> Iterator[tuple[Index, Tensor]]:
-        """Indices into ``S`` and the probabilities there, ``(K, V)`` in ``float32`` on the CPU."""
+        """Indices into ``S`` and the probabilities there, checked, ``(K, V)`` in ``float32`` on the CPU."""
         for index in _indices(self.probabilities):
-            yield index, _taken(self.probabilities, (slice(None), *index)).flatten(1)
+            values = _taken(self.probabilities, (slice(None), *index)).flatten(1)
+            _check_values(values)
+            yield index, values
 
     def counted(self, entropy: bool = False) -> VolumeCounter:
         """Count what the probabilities say by themselves."""
@@ -103,7 +104,7 @@ def check_volume(probabilities: Array, spacing: Sequence[float], num_classes: in
 def check_case(case: Case, num_classes: int, patient: str) -> LabelledVolume:
     """The case, counted, if it is sound; ``patient`` is its name if it has none."""
     volume = check_volume(case.probabilities, case.spacing, num_classes)
-    given = case.labels.cpu() if isinstance(case.labels, Tensor) else torch.from_numpy(np.asarray(case.labels))
+    given = as_tensor(case.labels).cpu()
     check_integers(given)
     labels, shape = given.numpy(), tuple(case.probabilities.shape[1:])
     if labels.shape != shape:
@@ -112,7 +113,6 @@ def check_case(case: Case, num_classes: int, patient: str) -> LabelledVolume:
     ignored = None if ignored is None or not ignored.any() else ignored
     own, counts = VolumeCounter(num_classes, shape), LabelCounts.zeros(num_classes)
     for index, values in volume.slabs():
-        _check_values(values)
         winner, drawn = own.add(index, values), torch.from_numpy(labels[index].astype(np.int32).reshape(-1))
         if ignored is not None:
             known = torch.from_numpy(~ignored[index].reshape(-1))

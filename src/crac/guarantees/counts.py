@@ -82,6 +82,7 @@ class VolumeCounter:
         part = self.winners[index]
         part[...] = winner.numpy().reshape(part.shape)
         if self._entropy is not None:
+            values = values.clamp(min=0)  # rounding may leave less, of which there is no logarithm
             entropy = torch.xlogy(values, values).sum(0).div_(-math.log(len(values)))
             self._entropy[index] = entropy.numpy().reshape(part.shape)
         return winner

@@ -8,9 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from crac.functional.arrays import Array
 from crac.functional.distances import within
 from crac.guarantees.base import ClassGuarantee
-from crac.guarantees.case import Array, LabelledVolume, check_volume, like
+from crac.guarantees.case import LabelledVolume, check_volume, like
 from crac.guarantees.counts import Index, boxes
 from crac.guarantees.units import least_bound
 from crac.metrics.surface import surface

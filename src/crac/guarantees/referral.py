@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crac.errors import check_number, one_of
+from crac.functional.arrays import Array
 from crac.guarantees.base import Guarantee
-from crac.guarantees.case import Array, LabelledVolume, check_volume
+from crac.guarantees.case import LabelledVolume, check_volume
 from crac.guarantees.counts import Doubts
 from crac.guarantees.units import Unit, least_bound, too_few
 

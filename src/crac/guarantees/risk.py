@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crac.errors import one_of
+from crac.functional.arrays import Array
 from crac.guarantees.base import ClassGuarantee
-from crac.guarantees.case import Array, LabelledVolume, check_volume, like
+from crac.guarantees.case import LabelledVolume, check_volume, like
 from crac.guarantees.counts import LabelCounts, Numbers
 from crac.guarantees.levels import THRESHOLDS
 from crac.guarantees.units import Unit, reduce_unit, within_budget
@@ -83,6 +84,7 @@ class RiskControl(ClassGuarantee):
 
     def _limits(self) -> Tensor:
         limits = self.thresholds.nan_to_num(0.0 if self.loss == "fnr" else torch.inf).float()
+        limits[limits == 0] = -torch.inf  # rounding may leave a little less than 0
         limits[0] = torch.inf
         return limits
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from crac.errors import one_of
+from crac.functional.arrays import Array
 from crac.guarantees.base import ClassGuarantee
-from crac.guarantees.case import Array, LabelledVolume, check_volume, like
+from crac.guarantees.case import LabelledVolume, check_volume, like
 from crac.guarantees.counts import Sums, Values
 from crac.guarantees.units import SLACK, Unit, least_bound
 

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from triton.runtime import driver
 
+from crac.errors import InputError
+
 Grid = tuple[int, int, int]
 
 _direct: bool | None = None
@@ -49,11 +51,14 @@ def start(kernel: Any, plan: Plan, tensors: Sequence[Tensor | None]) -> None:
     The arguments of the kernel are the tensors, the first not ``None``, then the plan's numbers and its constants.
     """
     global _direct
+    assert tensors[0] is not None
+    device = tensors[0].get_device()
+    if any(one is not None and one.get_device() != device for one in tensors):
+        places = ", ".join(sorted({str(one.device) for one in tensors if one is not None}))
+        raise InputError(f"the loss must be on the device of the logits, see loss.to(device); got tensors on {places}")
     if _direct is False:
         kernel[plan.grid](*tensors, *plan.numbers, **plan.constants)
         return
-    assert tensors[0] is not None
-    device = tensors[0].get_device()
     # Addresses, because the launcher asks the driver about every tensor it is given.
     addresses = [None if one is None else one.data_ptr() for one in tensors]
     key = (

@@ -14,6 +14,9 @@ from crac.losses.multipliers import FixedPrecision, Multipliers
 
 ClassWeights = Sequence[float] | Tensor | None
 
+NO_LABEL = -(2**31)
+"""What torch is told to ignore where nothing is: by itself it would ignore -100."""
+
 
 def check_batch(logits: Tensor, labels: Tensor, num_classes: int, ignore_index: int | None = None) -> Tensor:
     """Check one batch and return the labels with shape ``(B, *S)``, in the dtype they have.
@@ -27,7 +30,7 @@ def check_batch(logits: Tensor, labels: Tensor, num_classes: int, ignore_index: 
         raise InputError(f"logits must have shape (B, K, H, W) or (B, K, D, H, W); got {tuple(logits.shape)}")
     if logits.shape[1] != num_classes:
         raise InputError(f"logits must have num_classes={num_classes} channels; got {tuple(logits.shape)}")
-    check_integers(labels)
+    labels = check_integers(labels)
     if labels.ndim == logits.ndim and labels.shape[1] == 1:
         labels = labels.squeeze(1)
     batch, _, *size = logits.shape
@@ -158,9 +161,9 @@ class SegmentationLoss(FixedPrecision):
     def fit_term(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the term that fits the labels: the cross-entropy, unless a method replaces it."""
         if self.ignore_index is None and self.class_weights is None:
-            return F.cross_entropy(logits, labels)
+            return F.cross_entropy(logits, labels, ignore_index=NO_LABEL)
         weights = None if self.class_weights is None else self.class_weights.to(logits.dtype)
-        ignore = -100 if self.ignore_index is None else self.ignore_index
+        ignore = NO_LABEL if self.ignore_index is None else self.ignore_index
         total = F.cross_entropy(logits, labels, weights, ignore_index=ignore, reduction="sum")
         valid = self.valid(labels)
         if weights is None:

@@ -165,7 +165,7 @@ class CRaCLoss(SegmentationLoss):
         if not penalty:
             return kernels.Setting(class_weights=own["class_weights"], ignore_index=self.ignore_index)
         if self.signed:
-            here = self.radii == (1,)
+            here = self.radii == (1,) and radius > 0
             return kernels.Setting(
                 rho=learned["rho"],
                 lambda_=learned["lambda_"],

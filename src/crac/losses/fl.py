@@ -1,5 +1,6 @@
 """``fl``: focal loss."""
 
+import torch
 from torch import Tensor
 
 from crac.errors import check_number
@@ -32,8 +33,9 @@ class FLLoss(SegmentationLoss):
         valid = self.valid(labels)
         index = labels if valid is None else labels.where(valid, 0)
         log_probability = logits.log_softmax(1).gather(1, index.unsqueeze(1)).squeeze(1)
-        # 1 - s from expm1 stays exact and differentiable where s rounds to 1.
-        focal = -((-log_probability.expm1()).clamp(min=0) ** self.gamma) * log_probability
+        # 1 - s from expm1 stays exact where s is nearly 1; where it is 1, a power below 1 of 0 has no slope.
+        missing = (-log_probability.expm1()).clamp(min=torch.finfo(logits.dtype).tiny)
+        focal = -(missing**self.gamma) * log_probability
         if self.class_weights is not None:
             focal = focal * self.class_weights[index]
         return masked_mean(focal, valid)

@@ -61,7 +61,7 @@ class ML1ACELoss(SegmentationLoss):
             least = 1.0
         else:
             position = (flat * self.bins - 0.5).clamp(0, self.bins - 1)
-            place = position.detach().floor().long()
+            place = position.detach().floor().long().clamp(0, self.bins - 1)  # that of NaN lies anywhere
             share = (position - place) * count
             above = (place + 1).clamp(max=self.bins - 1)
             pixels = self._binned(place, count - share) + self._binned(above, share)

@@ -2,6 +2,7 @@
 
 import math
 
+import torch
 from torch import Tensor
 
 from crac import kernels
@@ -17,7 +18,8 @@ class SVLSLoss(SegmentationLoss):
     keeps half of the weight.
 
     Args:
-        sigma: Width of the Gaussian in pixels: 2 in the paper's tables, 1 in its authors' code.
+        sigma: Width of the Gaussian in pixels: 2 in the paper's tables, 1 in its authors' code. It is at least 0.3,
+            where hardly more than the nearest neighbours count.
         kernel_size: Side of the kernel, odd and at least 3.
         class_weights: ``K`` weights that multiply the classes' terms.
         num_classes, ignore_index, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
@@ -34,7 +36,7 @@ class SVLSLoss(SegmentationLoss):
         dice_weight: float = 0.0,
     ) -> None:
         super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
-        self.sigma = check_number("sigma", sigma, above=0)
+        self.sigma = check_number("sigma", sigma, least=0.3)
         self.radius = patch_radius(kernel_size, least=3)
 
     def setting(self, logits: Tensor, labels: Tensor, fit: bool = True, penalty: bool = True) -> kernels.Setting | None:
@@ -47,7 +49,10 @@ class SVLSLoss(SegmentationLoss):
         return kernels.Setting(class_weights=self.class_weights, rings=rings, ignore_index=self.ignore_index)
 
     def targets(self, labels: Tensor) -> Tensor:
-        """Return smoothed one-hot labels ``(B, K, *S)``: they sum to 1, to 0 where the whole patch is ignored."""
+        """Return smoothed one-hot labels ``(B, K, *S)``: they sum to 1, to 0 where the whole patch is ignored.
+
+        Where a label is no class they are NaN.
+        """
         dims = labels.ndim - 1
         profile = [math.exp(-((x / self.sigma) ** 2) / 2) for x in range(-self.radius, self.radius + 1)]
         neighbours = sum(profile) ** dims - 1  # the Gaussian is 1 at its centre
@@ -56,8 +61,10 @@ class SVLSLoss(SegmentationLoss):
         blurred = weighted_patches(one_hot(padded, self.num_classes, self.ignore_index).float(), dims, profile)
         # The kernel is blur + (neighbours - 1) at the centre; its total is twice the neighbours' sum.
         smooth = (blurred + (neighbours - 1) * hard) / (2 * neighbours)
+        known = hard.any(1, keepdim=True)
         if self.ignore_index is None:
-            return smooth
+            return torch.where(known, smooth, torch.nan)
+        smooth = torch.where(known | (labels == self.ignore_index).unsqueeze(1), smooth, torch.nan)
         return smooth / smooth.sum(1, keepdim=True).clamp(min=1e-6)
 
     def fit_term(self, logits: Tensor, labels: Tensor) -> Tensor:

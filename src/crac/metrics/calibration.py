@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from crac.errors import InputError, check_number, one_of
+from crac.functional.arrays import Array, as_tensor
 from crac.functional.patches import check_integers
 from crac.metrics.cells import cut_cells
 from crac.metrics.counts import Counts, TopLabel, count_voxels
@@ -17,7 +17,6 @@ from crac.metrics.masks import MASKS, Mask, select_voxels
 from crac.metrics.results import CalibrationResult, result
 from crac.metrics.slabs import cut
 
-Array = Tensor | NDArray[Any]
 # Up to this many voxels offered, masked or not, the confidences themselves are kept: ten megabytes.
 EXACT_VOXELS = 2**20
 
@@ -104,11 +103,11 @@ class CalibrationMeter:
             raise InputError(
                 "update takes either logits or probabilities; got " + ("neither" if logits is None else "both")
             )
-        scores = torch.as_tensor(logits if logits is not None else probabilities).detach()
-        labels = self._check(scores, torch.as_tensor(labels).detach())
+        scores = as_tensor(logits if logits is not None else probabilities)  # type: ignore[arg-type]
+        labels = self._check(scores, as_tensor(labels))
         keep = self._keep(scores, labels, mask, spacing)
         record = self._tops is not None and self._offered + labels.numel() <= EXACT_VOXELS
-        if not len(labels):
+        if not labels.numel():
             return
         slabs = cut(scores, labels, keep, self.ignore_index)
         batch, tops = count_voxels(slabs, scores, self.cells, logits is not None, record)
@@ -188,7 +187,7 @@ class CalibrationMeter:
                 f"logits and probabilities must be floating point of shape (B, {self.num_classes}, H, W) or "
                 f"(B, {self.num_classes}, D, H, W); got {scores.dtype} of shape {tuple(scores.shape)}"
             )
-        check_integers(labels)
+        labels = check_integers(labels)
         if labels.ndim == scores.ndim and labels.shape[1] == 1:
             labels = labels.squeeze(1)
         shape = (scores.shape[0], *scores.shape[2:])
@@ -229,7 +228,7 @@ class CalibrationMeter:
 
 
 def _checked_mask(mask: Array) -> Tensor:
-    mask = torch.as_tensor(mask)
+    mask = as_tensor(mask)
     if mask.dtype != torch.bool:
         raise InputError(f"a mask tensor must be boolean; got dtype {mask.dtype}")
     return mask

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from crac.errors import InputError
+from crac.errors import InputError, check_number
 
 STEPS_PER_OCTAVE = 32
 # Odds outside 2^-20 .. 2^24 share the end cells; 2^-24 is the smallest 1 - p a float32 can hold.
@@ -66,8 +66,7 @@ class Cells:
     """
 
     def __init__(self, bins: int, threshold: float) -> None:
-        if bins < 1:
-            raise InputError(f"bins must be at least 1; got {bins!r}")
+        check_number("bins", bins, least=1, whole=True)
         if not 0 <= threshold < 1:
             raise InputError(f"threshold must lie in [0, 1); got {threshold!r}")
         self.bins, self.threshold = bins, threshold

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crac.errors import InputError, check_number, one_of
+from crac.functional.arrays import Array, as_tensor
 from crac.metrics.surface import surface_distances
 
 Empty = Literal["nan", "zero", "diagonal"] | float
 Definition = Literal["pooled", "directed_max"]
 DEFINITIONS = ("pooled", "directed_max")
-Array = Tensor | NDArray[Any]
 Distances = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
@@ -35,7 +35,7 @@ def dice(prediction: Array, labels: Array, num_classes: int, empty: Literal["nan
         >>> dice(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 1]), num_classes=2)
         tensor([0.6667, 0.6667], dtype=torch.float64)
     """
-    first, second = torch.as_tensor(prediction), torch.as_tensor(labels)
+    first, second = as_tensor(prediction), as_tensor(labels)
     if first.shape != second.shape:
         raise InputError(
             f"prediction and labels must have the same shape; got {tuple(first.shape)} and {tuple(second.shape)}"
@@ -81,7 +81,7 @@ def surface_scores(
     both = np.concatenate(distances)
     ways = (both,) if definition == "pooled" else distances
     percentile = max(float(np.percentile(way, 95)) for way in ways)
-    return SurfaceScores(percentile, float(both.mean()), float((both <= tolerance).mean()))
+    return SurfaceScores(percentile, float(both.mean()), _near(both, tolerance))
 
 
 def hd95(
@@ -148,7 +148,12 @@ def surface_dice(
     distances = _distances(prediction, labels, spacing, empty)
     if isinstance(distances, _Empty):
         return 1.0 if distances.both and empty != "nan" else distances.value
-    return float((np.concatenate(distances) <= tolerance).mean())
+    return _near(np.concatenate(distances), tolerance)
+
+
+def _near(distances: NDArray[np.float64], tolerance: float) -> float:
+    """Share of distances up to the tolerance; one that equals it counts, whatever rounding makes of spacings."""
+    return float((distances <= tolerance * (1 + 1e-6)).mean())
 
 
 class _Empty(NamedTuple):
