@@ -1,5 +1,6 @@
 """The Lightning callback: once an epoch, from the batches validated, in every checkpoint, over all ranks."""
 
+import copy
 import os
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import lightning.pytorch as pl
 import pytest
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import crac
@@ -111,6 +112,41 @@ def test_resuming_equals_never_having_stopped(tmp_path: Path) -> None:
     resumed = Segmenter()
     trainer(tmp_path / "b", 3).fit(resumed, batches(), batches(), ckpt_path=tmp_path / "one.ckpt")
     torch.testing.assert_close(resumed.state_dict(), straight.state_dict())
+
+
+def test_averaged_weights_are_observed_with_the_multipliers_of_the_training(tmp_path: Path) -> None:
+    """While it validates, the averaged module stands in the place of the module, multipliers included."""
+
+    class Averaged(Segmenter):
+        def validation_step(self, batch, number):
+            super().validation_step(batch, number)
+            with torch.no_grad():
+                expected[-1].observe(self.network(batch[0]), batch[1])
+
+    class Copy(pl.Callback):
+        def on_validation_start(self, trainer, pl_module):
+            expected.append(copy.deepcopy(pl_module.loss))
+
+    module, spy, expected = Averaged(crac.CRaCLoss(num_classes=3, rho_every=1)), Spy(), []
+    callbacks = Copy(), EMAWeightAveraging(decay=0.5), spy
+    trainer(tmp_path, 3, *callbacks, num_sanity_val_steps=0, enable_checkpointing=False).fit(
+        module, batches(True), batches()
+    )
+    for found, loss in zip(spy.lambdas, expected, strict=True):
+        loss.update_multipliers()
+        torch.testing.assert_close(found, loss.lambda_)
+
+
+@pytest.mark.parametrize("what", ["module", "loss"])
+def test_a_compiled_module_is_observed(what: str, tmp_path: Path) -> None:
+    """The sanity check compiles before the training begins."""
+    module, spy = Segmenter(), Spy()
+    compiled = torch.compile(module, backend="eager") if what == "module" else module
+    if what == "loss":
+        module.loss.compile(backend="eager")
+    trainer(tmp_path, 2, spy, enable_checkpointing=False).fit(compiled, batches(True), batches())
+    assert int(module.loss.steps) == 2
+    torch.testing.assert_close(spy.lambdas[1:], spy.expected[1:])
 
 
 def test_deep_supervision_is_observed_at_full_resolution(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """MONAI's target forms, deep supervision, engines, bundles and checkpoints."""
 
+import copy
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from ignite.engine import Events
@@ -11,7 +13,7 @@ from monai.engines import SupervisedEvaluator, SupervisedTrainer
 from monai.handlers import CheckpointLoader, CheckpointSaver, IgniteMetricHandler, ValidationHandler, from_engine
 from monai.losses import DeepSupervisionLoss
 from monai.networks import one_hot
-from monai.networks.nets import BasicUNet
+from monai.networks.nets import BasicUNet, DynUNet
 from monai.transforms import Activationsd, AsDiscreted
 from torch import Tensor
 
@@ -36,8 +38,12 @@ def forms(labels: Tensor, classes: int) -> dict[str, Tensor]:
         "B integers": labels[:, 0],
         "B floats": labels[:, 0].float(),
         "bytes": labels.to(torch.uint8),
+        "two bytes": labels.to(torch.uint16),
+        "two bytes without a channel": labels[:, 0].to(torch.uint16),
         "one-hot": one_hot(labels, classes),
         "one-hot integers": one_hot(labels, classes).long(),
+        "one-hot two bytes": one_hot(labels, classes).to(torch.uint16),
+        "one-hot booleans": one_hot(labels, classes).bool(),
         "meta": MetaTensor(labels.float()),
         "meta one-hot": MetaTensor(one_hot(labels, classes)),
     }
@@ -128,6 +134,39 @@ def test_crac_deep_supervision_takes_monai_targets() -> None:
     wrapped.observe(logits, labels.float())  # eval mode: the finest output alone
     wrapped.update_multipliers()
     assert loss.loss.lambda_.min() > 1e-6
+
+
+@pytest.mark.parametrize("spatial", [(32, 32), (32, 32, 32)], ids=["2-D", "3-D"])
+@pytest.mark.parametrize("levels", [1, 3])
+def test_outputs_stacked_by_a_network_of_monai(spatial: tuple[int, ...], levels: int) -> None:
+    dimensions = len(spatial)
+    network = DynUNet(
+        dimensions,
+        1,
+        4,
+        kernel_size=[3] * 5,
+        strides=[1, 2, 2, 2, 2],
+        upsample_kernel_size=[2] * 4,
+        filters=[4] * 5,
+        deep_supervision=True,
+        deep_supr_num=levels,
+    )
+    _, labels = batch(spatial)
+    plain = crac.DeepSupervision(crac.CRaCLoss(4, rho=1.0))
+    with torch.no_grad():
+        stacked = network(torch.randn(2, 1, *spatial))
+        alone = network.eval()(torch.randn(2, 1, *spatial))
+    assert stacked.shape == (2, levels + 1, 4, *spatial)
+    for name, target in forms(labels, 4).items():
+        loss = MonaiLoss(crac.DeepSupervision(crac.CRaCLoss(4, rho=1.0)))
+        for outputs, expected in ((stacked, list(stacked.unbind(1))), (MetaTensor(alone), alone)):
+            assert torch.equal(loss(outputs, target), plain(expected, labels)), name
+        observed, kept = loss.loss, copy.deepcopy(plain)
+        loss.observe(stacked, target)
+        kept.observe(stacked[:, 0], labels)
+        for each in (observed, kept):
+            each.update_multipliers()
+        assert torch.equal(observed.loss.lambda_, kept.loss.lambda_), name
 
 
 @pytest.mark.parametrize("spatial", [(16, 24), (8, 12, 16)], ids=["2-D", "3-D"])
@@ -318,14 +357,15 @@ def test_calibration_as_a_transform(spatial: tuple[int, ...], regions: str, tmp_
     if volume is not logits:
         expected = expected.movedim(1, -1)
     affine = torch.diag(torch.tensor([2.0, 3, 4, 1]))
-    for given in (logits, MetaTensor(logits, affine=affine)):
+    for given in (logits, logits.numpy()[:, ::-1], MetaTensor(logits, affine=affine)):
+        right = expected.flip(1) if isinstance(given, np.ndarray) else expected
         for source in (calibrator, str(tmp_path / "calibration.json")):
             data = {"pred": given, "other": 1}
             found = ApplyCalibrationd("pred", source)(data)
-            torch.testing.assert_close(torch.as_tensor(found["pred"]).as_subclass(Tensor), expected)
-            assert isinstance(found["pred"], type(given))
+            torch.testing.assert_close(torch.as_tensor(found["pred"]).as_subclass(Tensor), right)
+            assert type(found["pred"]) is (MetaTensor if isinstance(given, MetaTensor) else Tensor)
             assert found["other"] == 1
-            assert torch.equal(data["pred"], given)
+            assert data["pred"] is given
     assert torch.equal(found["pred"].affine, affine.double())
     probabilities = ApplyCalibrationd("pred", calibrator, from_probabilities=True)({"pred": logits.softmax(0)})["pred"]
     torch.testing.assert_close(probabilities, expected, rtol=1e-4, atol=1e-5)

@@ -1,5 +1,6 @@
 """Lightning: a callback that takes the outer step after each validation, and one that calibrates at the end."""
 
+import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ class MultiplierCallback(Callback):  # type: ignore[misc]
     """
 
     def __init__(self) -> None:
-        self._losses: list[SegmentationLoss] = []
+        self._copies: dict[SegmentationLoss, SegmentationLoss] = {}
         self._hooks: list[RemovableHandle] = []
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -50,21 +51,36 @@ class MultiplierCallback(Callback):  # type: ignore[misc]
                 f"dataloader, and {type(pl_module).__name__} a validation_step"
             )
 
-    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        @torch.compiler.disable  # type: ignore[untyped-decorator]
+        def observe(loss: SegmentationLoss, arguments: tuple[Any, ...], keywords: dict[str, Any], _: Any) -> None:
+            if loss in self._copies:
+                self._copies[loss].observe(*arguments, **keywords)
+
+        # At once: a compiled module does not see hooks that come after its first call, which is in the sanity check.
+        self._hooks = [loss.register_forward_hook(observe, with_kwargs=True) for loss in self._losses]
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Listen to the calls of the loss."""
         if _part_of_training(trainer):
-            self._hooks = [loss.register_forward_hook(_observe, with_kwargs=True) for loss in self._losses]
+            # Copies observe: callbacks that average weights swap other multipliers into the module until it ends.
+            self._copies = {loss: copy.deepcopy(loss) for loss in self._losses}
 
-    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take the outer step."""
-        if _part_of_training(trainer):
-            self._stop_listening()
-            for loss in self._losses:
-                try:
-                    loss.update_multipliers()
-                except InputError as error:
-                    step = f"validation_step of {type(pl_module).__name__}"
-                    raise InputError(f"{error}; the {step} must call the loss with finite logits") from error
+        copies, self._copies = self._copies, {}
+        for loss, observer in copies.items():
+            assert loss.multipliers is not None
+            assert observer.multipliers is not None
+            loss.multipliers.observed = observer.multipliers.observed
+            try:
+                loss.update_multipliers()
+            except InputError as error:
+                step = f"validation_step of {type(pl_module).__name__}"
+                raise InputError(f"{error}; the {step} must call the loss with finite logits") from error
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Leave no hook behind."""
+        self._stop_listening()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Leave no hook behind."""
@@ -73,7 +89,7 @@ class MultiplierCallback(Callback):  # type: ignore[misc]
     def _stop_listening(self) -> None:
         for hook in self._hooks:
             hook.remove()
-        self._hooks = []
+        self._hooks, self._copies = [], {}
 
 
 def predict_first(module: LightningModule, batch: Any) -> tuple[Tensor, Tensor]:
@@ -144,7 +160,3 @@ class CalibrationCallback(Callback):  # type: ignore[misc]
 
 def _part_of_training(trainer: Trainer) -> bool:
     return trainer.state.fn == "fit" and not trainer.sanity_checking
-
-
-def _observe(loss: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], _: Any) -> None:
-    loss.observe(*arguments, **keywords)

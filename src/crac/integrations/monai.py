@@ -10,12 +10,14 @@ from torch import Tensor, nn
 from crac.calibration import Calibrator, load_calibrator
 from crac.calibration.volume import calibrate_volume
 from crac.errors import InputError, one_of, require
+from crac.functional.arrays import as_tensor, computable
 from crac.losses import DeepSupervision, SegmentationLoss
 from crac.metrics import CalibrationMeter
 from crac.metrics.results import SCALARS, CalibrationResult
 
 require("monai")
 from monai.config import KeysCollection  # noqa: E402
+from monai.data import MetaTensor  # noqa: E402
 from monai.metrics import CumulativeIterationMetric  # noqa: E402
 from monai.transforms import MapTransform  # noqa: E402
 from monai.utils import CommonKeys  # noqa: E402
@@ -33,7 +35,9 @@ def as_labels(target: Tensor, logits: Tensor, ignore_index: int | None = None) -
         InputError: Fractional labels, or a target that is not one-hot. Values are looked at on the CPU only, as
             everywhere in ``crac``: on a GPU that would wait for the device.
     """
-    target = _plain(target)
+    target = computable(_plain(target))
+    if target.dtype == torch.bool:
+        target = target.byte()  # torch finds no largest among booleans
     look = target.device.type == "cpu"
     if target.ndim == logits.ndim and target.shape[1] == logits.shape[1]:
         members = target.sum(1)
@@ -47,7 +51,7 @@ def as_labels(target: Tensor, logits: Tensor, ignore_index: int | None = None) -
         target = target.squeeze(1)
     if look and target.is_floating_point() and (target != target.round()).any():
         raise InputError(f"target must hold whole numbers; got {target[target != target.round()][0].item()}")
-    return target.long() if target.is_floating_point() or target.dtype == torch.bool else target
+    return target.long() if target.is_floating_point() else target
 
 
 def _plain(tensor: Tensor) -> Tensor:
@@ -65,7 +69,8 @@ class MonaiLoss(nn.Module):
         loss: Any loss of :data:`crac.METHODS`, or a :class:`crac.DeepSupervision` around one.
 
     Shape:
-        - input: logits ``(B, K, *S)``, or a list of them, the finest first, for a ``DeepSupervision``.
+        - input: logits ``(B, K, *S)``. For a ``DeepSupervision`` also a list of them, the finest first, or all of one
+          size in a tensor ``(B, L, K, *S)``, as MONAI's ``DynUNet`` returns them.
         - target: ``(B, 1, *S)``, ``(B, *S)`` or one-hot ``(B, K, *S)``, integers or floats.
         - output: scalar.
 
@@ -89,20 +94,27 @@ class MonaiLoss(nn.Module):
 
     def observe(self, input: Tensor | Sequence[Tensor], target: Tensor) -> None:
         """Take in one validation batch; full resolution only, also during deep supervision."""
-        logits, labels = self._converted(input, target)
-        if isinstance(self.loss, DeepSupervision) and isinstance(logits, Tensor):
-            logits = [logits]  # a network in eval mode returns its finest output alone
-        self.loss.observe(logits, labels)  # type: ignore[arg-type]
+        self.loss.observe(*self._converted(input, target))
 
     def update_multipliers(self) -> None:
         """Take the outer step of the loss."""
         self.loss.update_multipliers()
 
-    def _converted(self, logits: Tensor | Sequence[Tensor], target: Tensor) -> tuple[Tensor | list[Tensor], Tensor]:
+    def _converted(self, logits: Tensor | Sequence[Tensor], target: Tensor) -> tuple[Any, Tensor]:
         inner = self.loss.loss if isinstance(self.loss, DeepSupervision) else self.loss
+        deep = inner is not self.loss
+        if deep and isinstance(logits, Tensor) and _stacked(logits, target, inner.num_classes):
+            logits = _plain(logits).unbind(1)
         plain = _plain(logits) if isinstance(logits, Tensor) else [_plain(level) for level in logits]
         finest = plain if isinstance(plain, Tensor) else plain[0]
         return plain, as_labels(target, finest, inner.ignore_index)
+
+
+def _stacked(logits: Tensor, target: Tensor, num_classes: int) -> bool:
+    """Return whether logits are ``(B, L, K, *S)``: a volume ``(B, K, D, H, W)`` may have as many axes."""
+    more = logits.ndim - target.ndim
+    has_channel = more == 1 and target.shape[1] in (1, num_classes) and logits.shape[2] == num_classes
+    return more == 2 or has_channel
 
 
 class MultiplierHandler:
@@ -210,7 +222,7 @@ class ApplyCalibrationd(MapTransform):  # type: ignore[misc]
     """Turns logits into calibrated probabilities; takes the place of ``Activationsd(softmax=True)``.
 
     Args:
-        keys: Items of shape ``(K, *S)``, 2-D or 3-D.
+        keys: Items of shape ``(K, *S)``, 2-D or 3-D; arrays become tensors.
         calibrator: A fitted one, or its file.
         from_probabilities: The items are probabilities instead of logits.
         slice_axis: Axis of ``S`` along which the slices of a volume follow each other, for a calibrator with regions
@@ -242,10 +254,11 @@ class ApplyCalibrationd(MapTransform):  # type: ignore[misc]
         """Return the data with calibrated probabilities in the place of the items."""
         found = dict(data)
         for key in self.key_iterator(found):
-            scores = _plain(found[key])
+            item = found[key]
+            scores = as_tensor(_plain(item))
             axis = self.slice_axis % max(1, scores.ndim - 1)
             calibrator = self.calibrator.to(scores.device)
             values = calibrate_volume(calibrator, scores, axis, from_probabilities=self.from_probabilities)
             # A MetaTensor keeps where it lies.
-            found[key] = found[key].clone().to(values.dtype).copy_(values) if scores is not found[key] else values
+            found[key] = item.clone().to(values.dtype).copy_(values) if isinstance(item, MetaTensor) else values
         return found

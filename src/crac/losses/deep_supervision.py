@@ -27,13 +27,17 @@ class DeepSupervision(nn.Module):
         self.loss = loss
         self.weights = weights
 
-    def forward(self, outputs: Sequence[Tensor], labels: Tensor) -> Tensor:
+    def forward(self, outputs: Tensor | Sequence[Tensor], labels: Tensor) -> Tensor:
         """Return the weighted mean over the outputs.
 
         Args:
-            outputs: Logits ``(B, K, *S)``, ``(B, K, *S')``, ..., the finest first.
+            outputs: Logits ``(B, K, *S)``, ``(B, K, *S')``, ..., the finest first; or the finest alone, which many
+                networks return in eval mode.
             labels: ``(B, *S)`` or ``(B, 1, *S)`` at full resolution; coarser ones are picked from them.
         """
+        if isinstance(outputs, Tensor):
+            alone: Tensor = self.loss(outputs, labels)
+            return alone
         weights = [0.5**level for level in range(len(outputs))] if self.weights is None else self.weights
         if len(weights) != len(outputs):
             raise InputError(f"outputs must be {len(weights)} logit maps, one per weight; got {len(outputs)}")
@@ -44,9 +48,9 @@ class DeepSupervision(nn.Module):
                 total = total + weight * self.loss.supervised(logits, _nearest(full, logits.shape[2:]))
         return total / sum(weights)
 
-    def observe(self, outputs: Sequence[Tensor], labels: Tensor) -> None:
+    def observe(self, outputs: Tensor | Sequence[Tensor], labels: Tensor) -> None:
         """Pass the full-resolution output on to the loss."""
-        self.loss.observe(outputs[0], labels)
+        self.loss.observe(outputs if isinstance(outputs, Tensor) else outputs[0], labels)
 
     def update_multipliers(self) -> None:
         """Take the outer step of the loss."""
