@@ -115,6 +115,25 @@ def test_a_glance_shows_every_way_of_using_each_network(results: list[CellResult
     assert not list(glances(group_results(made[:3])))  # the second loss as trained only
 
 
+def test_a_glance_marks_each_way_alike_where_a_loss_lacks_one(results: list[CellResult]) -> None:
+    first, made = with_column(results[0], "nll[band]"), []
+    for method, calibrators in {"ce": (None, "temperature", "class_region"), "fl": (None, "class_region")}.items():
+        for calibrator in calibrators:
+            name = f"{method} + {calibrator}" if calibrator else method
+            cell = Cell("phantom", "nnunet", name, 0, name, base=method if calibrator else "", calibrator=calibrator)
+            made.append(replace(first, cell=cell))
+    ((_, _, draw),) = glances(group_results(made))
+    figure = draw()
+    looks: dict[str, set[tuple[str, str]]] = {}
+    for line in figure.axes[0].lines:
+        if line.get_linestyle() == "None":
+            looks.setdefault(line.get_label(), set()).add((line.get_color(), line.get_marker()))
+    assert [len(own) for own in looks.values()] == [1, 1, 1]
+    assert len(set.union(*looks.values())) == 3
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["as trained", "temperature", "class_region"]
+    assert len([line for line in figure.axes[0].lines if line.get_label() == "class_region"]) == 2
+
+
 def test_maps_show_the_methods_whose_slices_were_kept(results: list[CellResult], tmp_path: Path) -> None:
     group = Group(results)
     assert not list(draw_maps(group, tmp_path))

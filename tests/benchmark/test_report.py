@@ -181,3 +181,4 @@ def test_without_names_no_segmentation_is_shown(tmp_path: Path, monkeypatch: pyt
     render([FIXTURE / "results"], tmp_path, anonymous=True)
     assert "maps-phantom" not in (tmp_path / "benchmark.md").read_text()
     assert (tmp_path / "benchmark.html").read_text().count("<img") == 4
+    assert not (tmp_path / "images/benchmark/maps-phantom-nnunet.svg").exists()

@@ -104,6 +104,8 @@ def test_stores_and_seeds_can_be_replaced(tiny_suite: Any) -> None:
         ({"variants": {"a": {"label": "x"}}}, "must name a calibrator or set mirror"),
         ({"splits": [0], "training": {"split_seed": 1}}, "splits and a split or split_seed of the training exclude"),
         ({"masks": ["heart"]}, r"masks\.0: input should be"),
+        ({"masks": ["band"]}, "masks must hold label_foreground, and band or union_foreground; got band$"),
+        ({"masks": ["label_foreground", "all"]}, "and band or union_foreground; got label_foreground, all$"),
         (
             {
                 "methods": {"ce": {"method": "ce"}, "ce-t": {"temperature_of": "ce"}, "ce-a": {"method": "fl"}},

@@ -76,6 +76,8 @@ def test_objectives_are_compared_by_the_same_trainings(results: list[CellResult]
     assert table.columns[0].text("ce") == "+0.100"
     assert "too few" in table.caption
     assert list(objective_tables(group_results(plain))) == []
+    nameless = on_splits(with_column(results[0], "nll[band]"), {"ce": [(0, 0, 0.5)]})
+    assert list(objective_tables(group_results([*nameless, *plain]))) == []  # of another suite, without objectives
 
 
 def test_measures_of_newer_results_are_shown_where_every_result_has_them(results: list[CellResult]) -> None:

@@ -190,6 +190,24 @@ def test_logits_that_are_not_finite(bad: float, mask: str) -> None:
             fit(name, logits, labels, mask=mask)
 
 
+@pytest.mark.parametrize("mask", ["all", "band", "label_foreground"])
+@pytest.mark.parametrize("name", ["temperature", "vector", "class_region_affine"])
+def test_logits_that_are_said_to_be_probabilities(name: str, mask: str) -> None:
+    logits, labels = 2 * torch.randn(1, 3, 20, 20), torch.ones(1, 20, 20, dtype=torch.int64)
+    with pytest.raises(InputError, match=r"probabilities must lie between 0 and 1; got values from -.* to [2-9]"):
+        fit(name, logits, labels, mask=mask, from_probabilities=True)
+    rounded = logits.softmax(1).half() + 1e-3 * torch.rand(1, 3, 20, 20)
+    assert fit(name, rounded - 5e-4, labels, mask=mask, from_probabilities=True).fitted["voxels"] == 400
+
+
+@pytest.mark.parametrize("index", [-1, 300])
+def test_bytes_are_not_taken_for_an_ignored_label_that_no_byte_can_be(index: int) -> None:
+    labels = torch.full((1, 4, 4), index % 256, dtype=torch.uint8)
+    labels[0, 0] = 1
+    with pytest.raises(InputError, match=rf"labels must lie in 0\.\.2; got {index % 256}"):
+        fit("temperature", torch.randn(1, 3, 4, 4), labels, ignore_index=index)
+
+
 @pytest.mark.parametrize(
     ("labels", "message"),
     [

@@ -337,3 +337,9 @@ def test_temperature_agrees_with_netcal() -> None:
     expected = scaling.TemperatureScaling().fit(p, labels.flatten().numpy()).transform(p)
     ours = fit("temperature", (logits, labels))(logits).movedim(1, -1).reshape(-1, 4)
     np.testing.assert_allclose(ours, expected, atol=1e-4)
+
+
+def test_batches_that_cannot_be_read_again_are_refused() -> None:
+    for batches, kind in (([case()], "list"), ((one for one in [case()]), "generator")):
+        with pytest.raises(InputError, match=f"batches must be a function, which is called once a pass; got {kind}"):
+            crac.build_calibrator("class", 4).fit(batches)

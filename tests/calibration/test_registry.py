@@ -5,6 +5,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -30,6 +31,11 @@ def test_round_trip(name: str, tmp_path: Path) -> None:
     logits = torch.randn(1, 4, 3, 9, 9)
     torch.testing.assert_close(again(logits), calibrator(logits), rtol=1e-12, atol=1e-12)
     assert [path.name for path in tmp_path.iterdir()] == ["calibration.json"]
+
+
+def test_a_number_of_classes_that_numpy_counted(tmp_path: Path) -> None:
+    crac.build_calibrator("class", np.int64(3)).save(tmp_path / "calibration.json")
+    assert crac.load_calibrator(tmp_path / "calibration.json").num_classes == 3
 
 
 def changed(**changes: Any) -> Any:

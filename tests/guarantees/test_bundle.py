@@ -103,3 +103,18 @@ def test_names_must_be_as_many_as_classes() -> None:
     with pytest.raises(InputError, match="class_names must be 3 names"):
         crac.Guarantees(3, class_names=["a", "b"])
     assert math.isnan(crac.Guarantees(3).possible.thresholds[1])
+
+
+def test_numbers_of_numpy_for_classes_and_patients(cases: list[crac.Case], tmp_path: Path) -> None:
+    numbered = (case._replace(patient=number) for case, number in zip(cases, np.arange(100, 124), strict=True))
+    found = crac.Guarantees(np.int64(CLASSES), 0.2).fit(numbered)
+    found.save(tmp_path / "g.json")
+    again = crac.load_guarantees(tmp_path / "g.json")
+    assert again.patients == found.patients == [str(number) for number in range(100, 124)]
+    assert again.num_classes == CLASSES
+
+
+def test_what_was_not_fitted_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="guarantees must be fitted on at least one patient before they are saved"):
+        crac.Guarantees(CLASSES).save(tmp_path / "g.json")
+    assert not list(tmp_path.iterdir())

@@ -92,3 +92,11 @@ def test_bad_arguments() -> None:
         crac.Referral(2, score="size")
     with pytest.raises(InputError, match="acceptable must be a number"):
         crac.Referral(2, acceptable=2)
+
+
+@pytest.mark.parametrize(
+    ("doubt", "loss"), [([0.1, 0.2], [0.5]), ([0.1], [0.5, 0.6]), ([], []), ([[0.1, 0.2]], [[0.5, 0.6]])]
+)
+def test_doubt_and_loss_belong_together(doubt: list[float], loss: list[float]) -> None:
+    with pytest.raises(InputError, match="doubt and loss must hold one number for each of at least one case; got"):
+        risk_coverage(doubt, loss)

@@ -197,6 +197,7 @@ def test_one_case_is_in_memory_at_a_time() -> None:
         ({"labels": np.zeros((10, 14), dtype=int)}, r"labels must have shape \(10, 14, 12\)"),
         ({"spacing": (1.0, 1.0)}, "spacing must be 3 positive numbers"),
         ({"spacing": (1.0, 1.0, 0.0)}, "spacing must be 3 positive numbers"),
+        ({"spacing": 1.0}, "spacing must be 3 positive numbers, in millimetres; got 1.0"),
     ],
 )
 def test_bad_cases(change: dict[str, object], message: str) -> None:

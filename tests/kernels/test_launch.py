@@ -32,3 +32,16 @@ def test_a_label_that_is_no_class_shows(narrow_from: int, device: str, monkeypat
     setting = loss.setting(logits, labels)
     assert setting is not None
     assert kernels.fused_loss(logits, labels, setting).isnan()
+
+
+@pytest.mark.parametrize("name", ["crac", "nacl", "svls"])
+def test_weights_and_multipliers_of_any_layout(name: str, device: str) -> None:
+    table = torch.tensor([[1.0, 9.0], [2.0, 9.0], [3.0, 9.0]], device=device)
+    loss = crac.build_loss(name, 3, class_weights=table[:, 0]).to(device)
+    logits, labels = torch.randn(2, 3, 6, 7, device=device), torch.randint(3, (2, 6, 7), device=device)
+    if isinstance(loss, crac.CRaCLoss):
+        loss.lambda_ = table.T
+        loss.rho = table[:, :1].expand(3, 2).T
+    found = loss(logits, labels)
+    kernels.mode = "off"
+    torch.testing.assert_close(found, loss(logits, labels), rtol=1e-5, atol=0)

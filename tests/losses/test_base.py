@@ -190,3 +190,14 @@ def test_no_label_is_ignored_unless_it_was_said(options: dict[str, Any]) -> None
     first = crac.build_loss("ce", 3, **options)(logits[:, :, 1:], labels[:, 1:])
     second = crac.build_loss("ce", 3, **options)(logits[:, :, :1, 1:], labels[:, :1, 1:])
     torch.testing.assert_close(kept, (2 * first + second) / 3)
+
+
+def test_labels_of_a_byte_are_compared_as_numbers() -> None:
+    """Torch would compare a byte with 255 for -1, and with 44 for 300."""
+    labels = torch.tensor([[[0, 255], [1, 2]]], dtype=torch.uint8)
+    with pytest.raises(ValueError, match=r"labels must lie in 0..2 or ignore_index=-1; got 255"):
+        crac.build_loss("ce", 3, ignore_index=-1)(torch.zeros(1, 3, 2, 2), labels)
+    for classes, dtype in ((200, torch.int8), (300, torch.uint8)):
+        logits, labels = torch.randn(1, classes, 2, 2), torch.randint(classes // 2 + 1, (1, 2, 2))
+        loss = crac.build_loss("ce", classes)
+        assert torch.equal(loss(logits, labels.clamp(max=120).to(dtype)), loss(logits, labels.clamp(max=120)))

@@ -75,6 +75,23 @@ def test_buffers_can_be_assigned_through_the_loss() -> None:
     assert torch.equal(loss.multipliers.lambda_, torch.full((2, 3), 1.5))
 
 
+@pytest.mark.parametrize(
+    "values",
+    [torch.tensor([[0.1], [0.9]]).expand(2, 3), torch.rand(3, 2).T, torch.rand(2, 3, dtype=torch.float64)],
+    ids=["expanded", "transposed", "double"],
+)
+def test_assigned_buffers_are_as_those_of_the_loss(values: torch.Tensor) -> None:
+    loss = crac.CRaCLoss(3)
+    loss.lambda_, loss.rho = values, values + 0.1
+    assert torch.equal(loss.lambda_, values.float())
+    for buffer in (loss.multipliers.lambda_, loss.multipliers.rho):
+        assert buffer.dtype == torch.float32
+        assert buffer.is_contiguous()
+    loss.observe(torch.randn(1, 3, 6, 6), torch.randint(3, (1, 6, 6)))
+    loss.update_multipliers()
+    assert (loss.lambda_ > values).any()
+
+
 @pytest.mark.parametrize("change", [nn.Module.half, nn.Module.double, nn.Module.bfloat16])
 @pytest.mark.parametrize("name", crac.METHODS)
 def test_no_buffer_of_a_loss_changes_its_precision(name: str, change) -> None:

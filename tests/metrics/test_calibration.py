@@ -247,11 +247,30 @@ def test_the_band_holds_what_is_near_labelled_or_predicted_foreground(spacing):
         CalibrationMeter(2, band=-1)
 
 
+@pytest.mark.parametrize("mask", ["all", "band"])
 @pytest.mark.parametrize("size", [(0, 8, 8), (1, 0, 8), (2, 8, 0), (1, 4, 0, 8)])
-def test_an_empty_batch_adds_nothing(size):
+def test_an_empty_batch_adds_nothing(size, mask):
     logits, labels = random_case((1, 3, 8, 8))
-    meter = CalibrationMeter(num_classes=3, mask="all")
+    meter = CalibrationMeter(num_classes=3, mask=mask)
     meter.update(logits=logits, labels=labels)
     before = meter.compute()
     meter.update(logits=torch.zeros(size[0], 3, *size[1:]), labels=torch.zeros(size, dtype=torch.int64))
     assert_same(before, meter.compute())
+
+
+@pytest.mark.parametrize("index", [-1, 300])
+def test_bytes_are_not_taken_for_an_ignored_label_that_no_byte_can_be(index):
+    logits, labels = random_case((1, 3, 8, 8))
+    labels[0, :4] = index % 256
+    meter = CalibrationMeter(num_classes=3, mask="all", ignore_index=index)
+    with pytest.raises(InputError, match=r"labels must lie in 0\.\.2; 32 voxels of the mask do not"):
+        meter.update(logits=logits, labels=labels.to(torch.uint8))
+    labels[0, :4] = index
+    meter.update(logits=logits, labels=labels)
+    assert meter.compute().count == 32
+
+
+def test_the_spacing_of_the_band_is_one_number_per_axis():
+    logits, labels = random_case((1, 3, 8, 8))
+    with pytest.raises(InputError, match=r"spacing must be 2 positive numbers, one per axis; got 2\.0"):
+        CalibrationMeter(num_classes=3, mask="band").update(logits=logits, labels=labels, spacing=2.0)

@@ -119,7 +119,8 @@ def test_no_samples_give_nan():
 
 
 @pytest.mark.parametrize(
-    ("bins", "threshold", "named"), [(0, 1e-3, "bins"), (15, 1.0, "threshold"), (15, -0.1, "threshold")]
+    ("bins", "threshold", "named"),
+    [(0, 1e-3, "bins"), *((15, wrong, r"threshold must .*; got") for wrong in (1.0, -0.1, None, "0.1"))],
 )
 def test_bad_arguments_are_named(bins, threshold, named):
     with pytest.raises(InputError, match=named):

@@ -125,6 +125,8 @@ MASK = np.ones((3, 4), dtype=bool)
     [
         (lambda: crac.hd95(MASK, MASK, (1,)), "spacing"),
         (lambda: crac.hd95(MASK, MASK, (1, 0)), "spacing"),
+        (lambda: crac.hd95(MASK, MASK, 1.5), "spacing must be 2 positive numbers, one per axis; got 1.5"),
+        (lambda: crac.hd95(MASK, MASK, None), "spacing must be 2 positive numbers, one per axis; got None"),
         (lambda: crac.hd95(MASK, MASK, (1, 1), definition="max"), "pooled, directed_max"),
         (lambda: crac.hd95(MASK, MASK, (1, 1), empty="none"), "nan, zero, diagonal"),
         (lambda: crac.hd95(MASK, MASK.astype(int), (1, 1)), "boolean"),
@@ -135,6 +137,7 @@ MASK = np.ones((3, 4), dtype=bool)
         (lambda: crac.dice(np.array([0, 3]), np.array([0, 1]), 3), "0..2"),
         (lambda: crac.dice(np.array([0.5]), np.array([1]), 2), "integers"),
         (lambda: crac.dice(np.array([0]), np.array([0, 1]), 2), "same shape"),
+        (lambda: crac.dice(MASK, MASK, 2, empty="zero"), "empty must be one of nan, a number; got 'zero'"),
     ],
 )
 def test_bad_input_is_named(call, message):

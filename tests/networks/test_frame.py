@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from crac.errors import InputError
 from crac.networks import build_network
 
 
@@ -35,3 +36,11 @@ def test_images_lie_in_the_same_place_in_training_and_in_prediction(size: tuple[
     with torch.no_grad():
         finest = network.train()(image)[0]
         torch.testing.assert_close(network.eval()(image), finest, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 32, 32), (2, 32, 32), (1, 2, 8, 32, 32)])
+def test_images_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    """One channel would be stretched over two, each standardised in its own way."""
+    network = build_network("unet", 2, 3, width=2)
+    with pytest.raises(InputError, match=r"images must have shape \(B, 2, \*S\) with 2 spatial dimensions; got \("):
+        network(torch.rand(shape))

@@ -38,6 +38,9 @@ def test_bad_arguments_name_what_is_accepted() -> None:
         build_network("unet", 1, 4, dims=4)
     with pytest.raises(InputError, match="width must be"):
         build_network("unet", 1, 4, width=0)
+    for strides in ([2, 2, 2], [[2, 2]], [[2, 2, 2]] * 3, [[2, 0]] * 3):
+        with pytest.raises(InputError, match="strides must be at least 2 times 2 numbers of at least 1; got"):
+            build_network("nnunet", 1, 4, strides=strides)
 
 
 @pytest.mark.parametrize("dims", [2, 3])

@@ -55,13 +55,18 @@ def test_strips_place_patients_by_value_and_show_an_interval_only_where_there_is
     assert spans == [1, 0, 0, 0]
 
 
-@pytest.mark.parametrize("values", [[0.0], [5.0, 5.0], [-0.1, 0.2], [1e-9, 3e6], []])
-def test_every_axis_has_round_numbers_within_its_ends(values):
+@pytest.mark.parametrize("higher", [None, True, False])
+@pytest.mark.parametrize(
+    "values", [[0.0], [1.0], [5.0, 5.0], [-0.1, 0.2], [1e-9, 3e6], [], [0.0003, 0.0005], [0.9991, 1.0]]
+)
+def test_every_axis_has_round_numbers_within_its_ends(values, higher):
     row = Strip("x", dict(enumerate(map(float, values))), (nan, nan, nan))
-    drawn = parsed(strips([row], Measure("gap", "gap", 3, None, signed=True), "about"))
-    ticks = [float(text.attrib["x"].rstrip("%")) for text in drawn.iter("text")]
-    assert 1 <= len(ticks) <= 7
-    assert all(0 <= tick <= 100 for tick in ticks)
+    drawn = parsed(strips([row], Measure("gap", "gap", 3, higher, signed=higher is None), "about"))
+    ticks = {text.text: float(text.attrib["x"].rstrip("%")) for text in drawn.iter("text")}
+    assert 1 <= len(ticks) == len(list(drawn.iter("text"))) <= 7
+    assert all(0 <= tick <= 100 for tick in ticks.values())
+    if higher and values and max(values) <= 1:
+        assert max(map(float, ticks)) <= 1
 
 
 def test_a_forest_line_is_centred_on_0():

@@ -123,6 +123,19 @@ def test_two_patients_have_no_interval_and_the_page_says_why(folders):
     assert not re.search(r"\b(over|under)confident\b", page.text)
 
 
+def test_patients_without_a_value_are_none_of_those_an_interval_needs():
+    found = evaluation(8, look=False)
+    for row in found.rows[:4]:
+        row["dsc"] = float("nan")
+    _, page = page_of(Result.of(found, "x"))
+    assert "No interval is given of Dice: 4 patients are too few" in page.text
+    for row in found.rows[:4]:
+        row["ece[band]"] = row["gap[band]"] = float("nan")
+    _, page = page_of(Result.of(found, "x"))
+    assert "No interval is given: 4 patients are too few" in page.text
+    assert "8 patients are too few" not in page.text
+
+
 def test_several_results_are_compared_with_the_first(folders):
     sharp, soft = Result.read(folders(), "sharp"), Result.read(folders(8, 2.0), "soft")
     _, page = page_of(sharp, soft)

@@ -65,6 +65,12 @@ def test_of_few_patients_nothing_is_claimed(patients):
     assert "interval (" not in text
 
 
+def test_of_many_patients_only_those_with_a_value_count():
+    own = result(8, (0.05, None, None))
+    own.summary["over_patients"]["gap[all]"]["patients"] = 4
+    assert verdict([own], "all", [])[0].startswith("4 patients are too few for an interval or a comparison (at least 6")
+
+
 def test_a_calibrator_that_was_not_taken_is_not_called_the_models_own():
     assert calibrated("x", "class", "class").startswith("x: the calibrator is class. The table is its worth on")
     assert calibrated("x", "identity", "class").startswith(

@@ -108,6 +108,7 @@ def _glance(groups: Sequence[Group]) -> Figure:
     """A row per loss, a panel per objective: the likelihood in every way of using the network."""
     labels = {method: group.labels[method] for group in groups for method in group.trained}
     methods = list(labels)
+    kinds = list(dict.fromkeys(way for group in groups for ways in _ways(group).values() for way in ways))
     size = 1.6 + 3.6 * len(groups), 0.3 * len(methods) + 1.5
     figure, (axes,) = _axes(1, len(groups), size, sharex=True, sharey=True)
     for axis, group in zip(axes, groups, strict=True):
@@ -116,17 +117,18 @@ def _glance(groups: Sequence[Group]) -> Figure:
             row = methods.index(method)
             values = [group.by_patient(measure.key, [one])[one].mean() for one in ways.values()]
             axis.plot([min(values), max(values)], [row, row], color="#bbbbbb", linewidth=1, zorder=1)
-            for number, (way, value) in enumerate(zip(ways, values, strict=True)):
+            for way, value in zip(ways, values, strict=True):
+                number = kinds.index(way)
                 style = {"color": PALETTE[(number + 1) % len(PALETTE)], "marker": MARKERS[number % len(MARKERS)]}
-                label = way if row == 0 else None
-                axis.plot(value, row, markersize=5, linestyle="", label=label, zorder=9 - number, **style)
+                axis.plot(value, row, markersize=5, linestyle="", label=way, zorder=9 - number, **style)
         axis.set_title(f"{group.objective or group.title}, {group.volumes['patient'].nunique()} patients", fontsize=10)
         axis.grid(axis="y", color="#eeeeee")
         axis.set_axisbelow(True)
     axes[0].set_yticks(range(len(methods)), list(labels.values()), fontsize=9)
     axes[0].invert_yaxis()
-    handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, frameon=False, fontsize=9, loc="outside upper center", ncols=len(names))
+    points = {line.get_label(): line for axis in axes for line in axis.get_lines()}
+    handles = [points[kind] for kind in kinds]
+    figure.legend(handles, kinds, frameon=False, fontsize=9, loc="outside upper center", ncols=len(kinds))
     where = "near foreground" if groups[0].fair_mask == "band" else "labelled or predicted foreground"
     figure.supxlabel(f"{groups[0].fair[0].heading}, voxels {where}; lower is better", fontsize=10)
     return figure

@@ -157,6 +157,8 @@ def render(
     with writing(out):
         for folder in (out / TABLES, out / IMAGES):
             folder.mkdir(parents=True, exist_ok=True)
+        for group in groups if anonymous else ():  # an earlier report has left its pictures
+            (out / _path(f"maps-{group.name}")).unlink(missing_ok=True)
     for name, text in texts.items():
         write_text(out / name, text)
     return [out / name for name in texts]

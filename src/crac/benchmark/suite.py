@@ -227,7 +227,8 @@ class Suite(Strict):
         variants: Further ways to use the networks of every method, by name.
         objectives: Options of the losses that every method is run with in turn, by name; once without any by default.
         splits: Seeds of the split by patient, each with all seeds; that of the training by default.
-        masks: Which voxels calibration is measured on; those of the protocol by default.
+        masks: Which voxels calibration is measured on; those of the protocol by default. The tables need
+            ``label_foreground``, and ``band`` or ``union_foreground``.
         training: Settings of the trainings that hold for all cells.
     """
 
@@ -262,6 +263,14 @@ class Suite(Strict):
         if problems:
             raise ValueError("; ".join(problems))
         return methods
+
+    @field_validator("masks")
+    @classmethod
+    def _enough_for_the_tables(cls, masks: list[Mask]) -> list[Mask]:
+        if masks and ("label_foreground" not in masks or not {"band", "union_foreground"} & set(masks)):
+            listed = ", ".join(masks)
+            raise ValueError(f"masks must hold label_foreground, and band or union_foreground; got {listed}")
+        return masks
 
     @field_validator("training")
     @classmethod

@@ -83,7 +83,7 @@ def fair_table(group: Group) -> Table:
 
 def objective_tables(groups: Sequence[Group]) -> Iterator[Table]:
     """Yield what each further objective changes, method by method, on the same patients by the same trainings."""
-    for first, *others in by_data(groups):
+    for first, *others in by_data(group for group in groups if group.objective):
         yield from (table for other in others if (table := _objectives(first, other)))
 
 

@@ -56,8 +56,7 @@ class Calibrator(nn.Module):
         regions: Literal["volume", "slice"] = "volume",
     ) -> None:
         super().__init__()
-        check_number("num_classes", num_classes, least=2, whole=True)
-        self.num_classes = num_classes
+        self.num_classes = int(check_number("num_classes", num_classes, least=2, whole=True))
         self.radii = check_radii(self.default_radii if radii is None else radii)
         if regions not in ("volume", "slice"):
             raise one_of("regions", regions, ("volume", "slice"))
@@ -154,8 +153,11 @@ class Calibrator(nn.Module):
             The calibrator itself; :attr:`fitted` says what it was fitted on, and its ``"notes"`` what to beware of.
 
         Raises:
-            InputError: No voxel is in the mask, logits are not finite, or labels do not match them.
+            InputError: No voxel is in the mask, logits are not finite, probabilities leave 0 to 1, or labels do not
+                match them.
         """
+        if not callable(batches):
+            raise InputError(f"batches must be a function, which is called once a pass; got {type(batches).__name__}")
         if weight not in ("voxel", "volume"):
             raise one_of("weight", weight, ("voxel", "volume"))
 

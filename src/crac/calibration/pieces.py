@@ -15,7 +15,8 @@ from torch import Tensor
 
 from crac.errors import InputError
 from crac.functional.patches import check_integers, in_strips
-from crac.metrics.masks import Mask, select_predicted
+from crac.metrics.counts import RANGE_TOLERANCE, SUM_TOLERANCE
+from crac.metrics.masks import Mask, holding, select_predicted
 
 if TYPE_CHECKING:
     from crac.calibration.base import Calibrator
@@ -86,7 +87,7 @@ class Slab:
         """The voxels that count, if there are any.
 
         Raises:
-            InputError: Scores are not finite, or labels lie outside the classes.
+            InputError: Scores are not finite or no probabilities, or labels lie outside the classes.
         """
         axis, side = self.scores.ndim - 4, min(self.labels.shape[-2:])
         step = side // LATTICE if self.choice.mask == "all" and side >= LARGE else 1
@@ -98,7 +99,8 @@ class Slab:
         halo = max(reach, default=0) if axis else 0
         near = slice(max(self.start - halo, 0), self.stop + halo)
         inner = _along(axis, slice(self.start - near.start, self.stop - near.start))
-        truth, seen = self.labels[_along(axis, near)], predicted_classes(self.scores[_along(2 * axis, near)])
+        truth, scores = self.labels[_along(axis, near)], self.scores[_along(2 * axis, near)]
+        seen = predicted_classes(scores, self.choice.from_probabilities)
         keep = select_predicted(mask, seen.bool(), truth, band=band, ignore_index=self.choice.ignore_index)
         chosen = {1: None if keep is None else _places(keep[inner].flatten())}
         if keep is not None and step > 1:
@@ -155,7 +157,7 @@ def slabs(
         InputError: The scores are no logits of these classes, or the labels do not match them.
     """
     calibrator.check_shape(scores)
-    labels = _matching(labels, scores)
+    labels = holding(_matching(labels, scores), choice.ignore_index)
     pairs = [(scores, labels)]
     if scores.ndim == 5 and calibrator.regions == "slice":
         pairs = [(volume.movedim(1, 0), truth) for volume, truth in zip(scores, labels, strict=True)]
@@ -201,11 +203,11 @@ def _greater(one: Tensor, other: Tensor) -> Tensor:
     return (one > other).to(torch.uint8)
 
 
-def predicted_classes(scores: Tensor) -> Tensor:
+def predicted_classes(scores: Tensor, from_probabilities: bool = False) -> Tensor:
     """The first class with the largest score, ``(B, *S)``, in blocks that a cache holds.
 
     Raises:
-        InputError: Scores are not finite.
+        InputError: Scores are not finite, or said to be probabilities and are none.
     """
     narrow = torch.uint8 if scores.shape[1] <= 256 else torch.int32
     found = torch.zeros((scores.shape[0], *scores.shape[2:]), dtype=narrow, device=scores.device)
@@ -214,15 +216,17 @@ def predicted_classes(scores: Tensor) -> Tensor:
         block = BLOCK if scores.device.type == "cpu" else max(1, flat.numel())
         for first in range(0, flat.numel(), block):
             part = slice(first, first + block)
-            _compare([plane[part] for plane in planes], flat[part])
+            _compare([plane[part] for plane in planes], flat[part], from_probabilities)
     return found
 
 
-def _compare(planes: list[Tensor], found: Tensor) -> None:
+def _compare(planes: list[Tensor], found: Tensor, from_probabilities: bool) -> None:
     """Write the first class with the largest score into what holds zeros."""
     low, high = torch.stack([torch.stack(plane.aminmax()) for plane in planes], 1).tolist()
     if not all(map(math.isfinite, low + high)):
         raise InputError("logits must be finite; got NaN or infinite values")
+    if from_probabilities and not (min(low) > -RANGE_TOLERANCE and max(high) < 1 + SUM_TOLERANCE):
+        raise InputError(f"probabilities must lie between 0 and 1; got values from {min(low):.4g} to {max(high):.4g}")
     leader = high.index(max(high))
     if all(low[leader] > other for number, other in enumerate(high) if number != leader):  # most often the background
         found.fill_(leader)

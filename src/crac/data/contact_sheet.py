@@ -35,7 +35,8 @@ def contact_sheet(store: Store, path: Path, most: int = 24, columns: int = 6, dp
         low, high = np.percentile(slice_, (1, 99.5))
         axis.imshow(slice_, cmap="gray", vmin=low, vmax=max(high, low + 1e-3), aspect=aspect)
         for value in np.unique(outline):
-            if value and value != store.ignore_index:
+            # Matplotlib draws no contour in a single row or column of voxels.
+            if value and value != store.ignore_index and min(outline.shape) > 1:
                 axis.contour(outline == value, levels=[0.5], colors=outline_colour(int(value)), linewidths=0.9)
         axis.set_title(f"{name}  [{index}]", color="white", fontsize=6.5, pad=2)
     organs = enumerate(store.class_names[1:], start=1)

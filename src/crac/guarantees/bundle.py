@@ -56,7 +56,7 @@ class Guarantees:
         self.margin = Margin(num_classes, alpha, unit=unit)
         self.volume = VolumeInterval(num_classes, alpha, scale=scale, unit=unit)
         self.referral = Referral(num_classes, alpha, score=score, acceptable=acceptable, unit=unit)
-        self.num_classes, self.alpha, self.unit = num_classes, self.possible.alpha, unit
+        self.num_classes, self.alpha, self.unit = self.possible.num_classes, self.possible.alpha, unit
         self.class_names = list(class_names) or [str(number) for number in range(num_classes)]
         if len(self.class_names) != num_classes:
             raise InputError(f"class_names must be {num_classes} names, background first; got {self.class_names!r}")
@@ -89,6 +89,8 @@ class Guarantees:
 
     def save(self, path: str | Path) -> None:
         """Write a JSON file, which :func:`load_guarantees` reads."""
+        if not self.patients:
+            raise InputError("guarantees must be fitted on at least one patient before they are saved; got none")
         remove_partials(Path(path).parent)
         options = {
             "unit": self.unit,

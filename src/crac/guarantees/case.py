@@ -1,7 +1,7 @@
 """Calibration cases: a volume of probabilities beside its labels, read a slab at a time."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,9 +95,9 @@ def check_volume(probabilities: Array, spacing: Sequence[float], num_classes: in
             f"probabilities must be floating point of shape ({num_classes}, *S), S 2 or 3 sizes; "
             f"got {probabilities.dtype} of shape {shape}"
         )
-    sides = tuple(float(side) for side in spacing)
+    sides = tuple(float(side) for side in spacing) if isinstance(spacing, Iterable) else ()
     if len(sides) != len(shape) - 1 or not all(0 < side < math.inf for side in sides):
-        raise InputError(f"spacing must be {len(shape) - 1} positive numbers, in millimetres; got {tuple(spacing)!r}")
+        raise InputError(f"spacing must be {len(shape) - 1} positive numbers, in millimetres; got {spacing!r}")
     return Volume(probabilities, sides)
 
 
@@ -121,7 +121,7 @@ def check_case(case: Case, num_classes: int, patient: str) -> LabelledVolume:
         counts.add(values, winner, drawn)
     if not counts.pairs.any():
         raise InputError(f"labels must hold voxels that somebody has labelled; all are {case.ignore_index}")
-    return LabelledVolume(volume, labels, patient if case.patient is None else case.patient, ignored, own, counts)
+    return LabelledVolume(volume, labels, patient if case.patient is None else str(case.patient), ignored, own, counts)
 
 
 def _check_values(values: Tensor) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crac.errors import check_number, one_of
+from crac.errors import InputError, check_number, one_of
 from crac.functional.arrays import Array
 from crac.guarantees.base import Guarantee
 from crac.guarantees.case import LabelledVolume, check_volume
@@ -157,6 +157,9 @@ def risk_coverage(doubt: ArrayLike, loss: ArrayLike) -> RiskCoverage:
         loss: Loss of each case.
     """
     first, second = np.asarray(doubt, dtype=np.float64), np.asarray(loss, dtype=np.float64)
+    if first.ndim != 1 or first.shape != second.shape or not first.size:
+        shapes = f"{first.shape} and {second.shape}"
+        raise InputError(f"doubt and loss must hold one number for each of at least one case; got shapes {shapes}")
     number = np.arange(1, len(first) + 1)
     order = np.argsort(first, kind="stable")
     # Cases with the same doubt cannot be told apart: each counts with their mean.

@@ -43,9 +43,10 @@ def check_batch(logits: Tensor, labels: Tensor, num_classes: int, ignore_index: 
 
 
 def _check_values(labels: Tensor, num_classes: int, ignore_index: int | None) -> None:
-    low, high = labels.aminmax()
+    low, high = (bound.item() for bound in labels.aminmax())
     if low >= 0 and high < num_classes:
         return
+    labels = labels.long()  # a byte compared with -1 or 300 would be compared with 255 or 44
     known = (labels >= 0) & (labels < num_classes)
     if ignore_index is not None:
         known |= labels == ignore_index
@@ -219,7 +220,7 @@ def _check_weights(weights: ClassWeights, num_classes: int) -> Tensor | None:
     if weights is None:
         return None
     try:
-        tensor = torch.as_tensor(weights, dtype=torch.float32)
+        tensor = torch.as_tensor(weights, dtype=torch.float32).contiguous()  # kernels read it so
     except (TypeError, ValueError, RuntimeError):
         tensor = torch.empty(0)
     if tensor.shape != (num_classes,) or not bool((tensor >= 0).all()):

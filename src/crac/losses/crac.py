@@ -135,7 +135,7 @@ class CRaCLoss(SegmentationLoss):
 
     @lambda_.setter
     def lambda_(self, value: Tensor) -> None:
-        self.multipliers.lambda_ = value
+        self.multipliers.lambda_ = value.to(self.lambda_).contiguous()
 
     @property
     def rho(self) -> Tensor:
@@ -144,7 +144,7 @@ class CRaCLoss(SegmentationLoss):
 
     @rho.setter
     def rho(self, value: Tensor) -> None:
-        self.multipliers.rho = value
+        self.multipliers.rho = value.to(self.rho).contiguous()
 
     @property
     def steps(self) -> Tensor:

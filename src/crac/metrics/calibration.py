@@ -13,7 +13,7 @@ from crac.functional.arrays import Array, as_tensor
 from crac.functional.patches import check_integers
 from crac.metrics.cells import cut_cells
 from crac.metrics.counts import Counts, TopLabel, count_voxels
-from crac.metrics.masks import MASKS, Mask, select_voxels
+from crac.metrics.masks import MASKS, Mask, holding, select_voxels
 from crac.metrics.results import CalibrationResult, result
 from crac.metrics.slabs import cut
 
@@ -105,10 +105,10 @@ class CalibrationMeter:
             )
         scores = as_tensor(logits if logits is not None else probabilities)  # type: ignore[arg-type]
         labels = self._check(scores, as_tensor(labels))
-        keep = self._keep(scores, labels, mask, spacing)
-        record = self._tops is not None and self._offered + labels.numel() <= EXACT_VOXELS
         if not labels.numel():
             return
+        keep = self._keep(scores, labels, mask, spacing)
+        record = self._tops is not None and self._offered + labels.numel() <= EXACT_VOXELS
         slabs = cut(scores, labels, keep, self.ignore_index)
         batch, tops = count_voxels(slabs, scores, self.cells, logits is not None, record)
         if scores.device.type == "cpu":
@@ -195,7 +195,7 @@ class CalibrationMeter:
             raise InputError(f"labels must have shape {shape} to match the scores; got {tuple(labels.shape)}")
         if labels.device != scores.device:
             raise InputError(f"labels must be on the device of the scores, {scores.device}; got {labels.device}")
-        return labels
+        return holding(labels, self.ignore_index)
 
     def _keep(
         self, scores: Tensor, labels: Tensor, mask: Array | None, spacing: Sequence[float] | None

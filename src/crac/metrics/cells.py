@@ -67,6 +67,7 @@ class Cells:
 
     def __init__(self, bins: int, threshold: float) -> None:
         check_number("bins", bins, least=1, whole=True)
+        check_number("threshold", threshold)
         if not 0 <= threshold < 1:
             raise InputError(f"threshold must lie in [0, 1); got {threshold!r}")
         self.bins, self.threshold = bins, threshold

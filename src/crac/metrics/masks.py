@@ -1,9 +1,10 @@
 """Which voxels of a batch are measured."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 
 from crac.errors import InputError, one_of
@@ -11,6 +12,13 @@ from crac.functional.distances import within
 
 Mask = Literal["label_foreground", "predicted_foreground", "union_foreground", "band", "all"]
 MASKS = get_args(Mask)
+
+
+def holding(labels: Tensor, ignore_index: int | None) -> Tensor:
+    """Integer labels in a type that holds the ignored one: a byte compared with 300 would be compared with 44."""
+    if ignore_index is None or torch.iinfo(labels.dtype).min <= ignore_index <= torch.iinfo(labels.dtype).max:
+        return labels
+    return labels.long()
 
 
 def select_voxels(
@@ -58,8 +66,10 @@ def select_predicted(
     if mask not in MASKS:
         raise one_of("mask", mask, MASKS)
     dims = labels.ndim - 1
-    if spacing is not None and (len(spacing) != dims or not all(0 < side < math.inf for side in spacing)):
-        raise InputError(f"spacing must be {dims} positive numbers, one per axis; got {tuple(spacing)!r}")
+    if spacing is not None and not (
+        isinstance(spacing, Iterable) and len(spacing) == dims and all(0 < side < math.inf for side in spacing)
+    ):
+        raise InputError(f"spacing must be {dims} positive numbers, one per axis; got {spacing!r}")
     known = None if ignore_index is None else labels != ignore_index
     keep: Tensor | None = None
     if mask != "all":

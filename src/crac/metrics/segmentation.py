@@ -1,7 +1,7 @@
 """How well two segmentations agree: overlap and surface distances."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -35,6 +35,8 @@ def dice(prediction: Array, labels: Array, num_classes: int, empty: Literal["nan
         >>> dice(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 1]), num_classes=2)
         tensor([0.6667, 0.6667], dtype=torch.float64)
     """
+    if isinstance(empty, str) and empty != "nan":
+        raise one_of("empty", empty, ("nan", "a number"))
     first, second = as_tensor(prediction), as_tensor(labels)
     if first.shape != second.shape:
         raise InputError(
@@ -168,9 +170,9 @@ def _distances(prediction: Array, labels: Array, spacing: Sequence[float], empty
     first, second = _mask("prediction", prediction), _mask("labels", labels)
     if first.shape != second.shape:
         raise InputError(f"prediction and labels must have the same shape; got {first.shape} and {second.shape}")
-    size = [float(length) for length in spacing]
+    size = [float(length) for length in spacing] if isinstance(spacing, Iterable) else []
     if len(size) != first.ndim or not all(0 < length < math.inf for length in size):
-        raise InputError(f"spacing must be {first.ndim} positive numbers, one per axis; got {tuple(spacing)!r}")
+        raise InputError(f"spacing must be {first.ndim} positive numbers, one per axis; got {spacing!r}")
     if not (isinstance(empty, int | float) or empty in ("nan", "zero", "diagonal")):
         raise one_of("empty", empty, ("nan", "zero", "diagonal", "a number"))
     full = bool(first.any()), bool(second.any())

@@ -56,6 +56,9 @@ class Framed(nn.Module):
     def forward(self, images: Tensor) -> Tensor | list[Tensor]:
         """Return logits ``(B, K, *S)`` of images ``(B, C, *S)``; several of them from deep supervision in training."""
         size = images.shape[2:]
+        if len(size) != len(self.stride) or images.shape[1] != len(self.mean):
+            accepted = f"(B, {len(self.mean)}, *S) with {len(self.stride)} spatial dimensions"
+            raise InputError(f"images must have shape {accepted}; got {tuple(images.shape)}")
         sides = [max(side, least) for side, least in zip(size, self.least, strict=True)]
         padded = [-(-side // stride) * stride for side, stride in zip(sides, self.stride, strict=True)]
         if padded == list(self.stride):

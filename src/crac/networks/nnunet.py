@@ -36,7 +36,8 @@ def build_nnunet(
     The filters double at each level below the first, up to 512 (320 in 3-D). The arguments are those of
     :func:`~crac.networks.registry.build_network`.
     """
-    downs = [[2] * dims] * WAYS_DOWN if strides is None else [list(way) for way in strides]
+    ways = [[2] * dims] * WAYS_DOWN if strides is None else strides
+    downs = [[way] if isinstance(way, int) else list(way) for way in ways]
     if len(downs) < 2 or any(len(way) != dims or min(way) < 1 for way in downs):
         raise InputError(f"strides must be at least 2 times {dims} numbers of at least 1; got {strides}")
     levels = len(downs) + 1

@@ -193,13 +193,15 @@ def _jitter(number: int) -> float:
 def _scale(values: Sequence[float], measure: Measure) -> tuple[float, float, list[float]]:
     """The ends of an axis and round numbers on it."""
     known = [value for value in values if not math.isnan(value)] or [0.0, 1.0]
-    low, high = min(known), max(known)
+    low, high, finest = min(known), max(known), 10.0**-measure.decimals
     if measure.higher and low >= 0 and high <= 1:
-        high = 1.0  # shares end at 1
+        low, high = min(low, 1 - finest), 1.0  # shares end at 1
     elif not measure.signed and low >= 0:
         low = 0.0
-    high = high if high > low else low + 10.0**-measure.decimals
-    raw = (high - low) / 4
+    if high - low < finest:  # else numbers on the axis would be printed alike
+        low = math.floor(low / finest) * finest
+        high = max(math.ceil(high / finest) * finest, low + finest)
+    raw = max((high - low) / 4, finest)
     step = 10 ** math.floor(math.log10(raw))
     step *= next(factor for factor in (1, 2, 2.5, 5, 10) if factor * step >= raw)
     ticks = [number * step for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]

@@ -15,6 +15,8 @@ from crac.report.page import render, write_page
 from crac.report.result import PROMISED, ROWS, SUMMARY, Result
 
 PAGE = "report.html"
+UNNAMED = "model {}"
+"""What a page without names calls a result in the place of the name of its folder."""
 BEFORE_0_2 = re.compile(r"per_volume\.csv|(reliability|reliability_classes|reliability_regions|gap)\.\w+\.png")
 """What 0.1.0 wrote beside a summary that did not yet list the files."""
 
@@ -70,7 +72,7 @@ def write_report(
     if evaluation.realised is not None:
         tables[PROMISED] = evaluation.realised.rows
     about |= {"source": source} if source else {}
-    result = Result.of(evaluation, folder.resolve().name, **about)
+    result = Result.of(evaluation, UNNAMED.format(1) if anonymous else folder.resolve().name, **about)
     views = [] if anonymous else evaluation.views
     files = [*tables, SUMMARY, *([CASES] if views else []), *([PAGE] if result.masks else [])]
     with writing(folder):
@@ -94,9 +96,13 @@ def write_report(
 def page_of(folders: Sequence[Path], names: Sequence[str], **options: Any) -> str:
     """Return the page of folders that ``crac evaluate`` wrote; ``names`` is what the page calls them.
 
+    An empty name stands for that of the folder, or for a number where ``options`` leave out names.
+
     Raises:
         InputError: A folder holds something else.
     """
+    if options.get("anonymous"):
+        names = [name or UNNAMED.format(number) for number, name in enumerate(names, start=1)]
     results = [Result.read(folder, name) for folder, name in zip(folders, names, strict=True)]
     try:
         return render(results, **options)

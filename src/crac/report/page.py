@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from crac.errors import InputError
 from crac.files import write_text
-from crac.metrics.claims import too_few
+from crac.metrics.claims import LEAST_PATIENTS, too_few
 from crac.palette import outline_colour
 from crac.report import charts, sections, words
 from crac.report.frame import fill
+from crac.report.measure import Measure
 from crac.report.promises import promises
 from crac.report.result import Result, check_comparable, difference, without_names
 
@@ -90,7 +91,7 @@ def _context(results: Sequence[Result], mask: str, title: str, kicker: str) -> d
     known = sections.measures(first, mask)
     compared = [[difference(other, first, one) for one in known.values()] for other in results[1:]]
     intervals = all(not math.isnan(result.over_patients("dsc")[1]) for result in results)
-    fewest = min(result.patients for result in results)
+    shown = [known[name] for name in ("ece", "gap", "dice")]
     drawn, cases = sections.cases(results)
     names = [result.label for result in results]
     joined = f"{', '.join(names[:-1])} and {names[-1]}" if several else names[0]
@@ -101,11 +102,11 @@ def _context(results: Sequence[Result], mask: str, title: str, kicker: str) -> d
         "results": results,
         "several": several,
         "intervals": intervals,
-        "no_intervals": "" if intervals else f"No interval is given: {too_few(fewest)}.",
+        "no_intervals": _no_intervals(results, shown),
         "verdict": verdict(results),
         "few": charts.FEW,
         "mask_words": words.MASKS[mask],
-        "numbers": list(sections.numbers(results, [known["ece"], known["gap"], known["dice"]])),
+        "numbers": list(sections.numbers(results, shown)),
         "differences": list(sections.differences(results[1:], compared)),
         "reliability": [sections.reliability(number, result, mask) for number, result in enumerate(results)],
         "by_class": list(sections.by_class(results, mask)),
@@ -123,6 +124,14 @@ def _context(results: Sequence[Result], mask: str, title: str, kicker: str) -> d
         "everything": [{"label": result.label, "rows": list(sections.everything(result))} for result in results],
         "data": {"views": drawn, "colours": [outline_colour(k) for k in range(len(first.classes))]},
     }
+
+
+def _no_intervals(results: Sequence[Result], shown: Sequence[Measure]) -> str:
+    """Why some of the numbers on top of the page have no interval; empty if all have."""
+    patients = {one.heading: min(result.patients_with(one.key) for result in results) for one in shown}
+    few = {name: number for name, number in patients.items() if number < LEAST_PATIENTS}
+    which = f" of {' and '.join(few)}" if len(few) < len(shown) else ""
+    return f"No interval is given{which}: {too_few(min(few.values()))}." if few else ""
 
 
 def _contents(context: Mapping[str, Any], story: Sequence[Step], blocks: Sequence[Block]) -> list[tuple[str, str]]:

@@ -96,6 +96,10 @@ class Result:
         mean, low, high = (_number(found.get(key)) for key in ("mean", "low", "high"))
         return mean, low, high
 
+    def patients_with(self, column: str) -> int:
+        """Number of patients who have a value in a column of which there are intervals."""
+        return int(self.summary["over_patients"].get(column, {}).get("patients", self.patients))
+
 
 def without_names(results: Sequence[Result]) -> list[Result]:
     """The results without names, paths and pictures; patients are numbered, all results alike, by their first Dice."""

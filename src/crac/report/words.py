@@ -61,8 +61,9 @@ def _alone(result: Result, mask: str, who: str) -> list[str]:
     dice = Interval(*result.over_patients("dsc"))
     overlap = f"its segmentations overlap with the labels by a Dice of {dice.estimate:.3f}"
     if gap.low != gap.low:
+        number = result.patients_with(f"gap[{mask}]")
         return [
-            f"{too_few(result.patients)}: this page describes these patients and claims nothing beyond them.",
+            f"{too_few(number)}: this page describes these patients and claims nothing beyond them.",
             f"On them, confidence minus accuracy is {points(gap.estimate)}, and {overlap}.",
         ]
     span = f"(95 % interval {points(gap.low, '')} to {points(gap.high)})"

@@ -22,7 +22,7 @@ from torch import Tensor
 from crac.data import Store
 from crac.models.card import ModelCard, check_patch
 from crac.networks import halvings
-from crac.training.config import PLANNED, TrainConfig
+from crac.training.config import PAPER, PLANNED, TrainConfig
 from crac.training.engine import check_devices
 
 Size = tuple[int, ...]
@@ -149,7 +149,8 @@ def planned(config: TrainConfig, store: Store) -> tuple[TrainConfig, str]:
     dims = config.dims or store.manifest.dims
     left_open = [name for name in (PLANNED if dims == 3 else ("batch_size",)) if getattr(config, name) is None]
     if config.recipe == "paper" or not left_open:
-        return config, ""
+        # A batch size of null in a file wins over the recipe's, and still has to be a number.
+        return config.model_copy(update={"batch_size": config.batch_size or PAPER["batch_size"]}), ""
     check_patch(config.patch_size, dims)
     cases = store.cases.values()
     shapes = torch.tensor([case.prepared_shape for case in cases])

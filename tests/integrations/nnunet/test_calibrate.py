@@ -82,6 +82,19 @@ def test_three_dimensional_models_and_labels_elsewhere(model: Path, tmp_path: Pa
     assert "lowest likelihood loss" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("parent", "regions"), [("2d", "slice"), ("3d", "volume"), ("2d_more", "volume")])
+def test_a_configuration_has_the_dimensions_of_the_one_it_inherits_from(
+    model: Path, tmp_path: Path, parent: str, regions: str
+) -> None:
+    plans = json.loads((model / "plans.json").read_text())
+    plans["configurations"] |= {"2d_more": {"inherits_from": "2d_most"}, "2d_most": {"inherits_from": parent}}
+    (model / "plans.json").write_text(json.dumps(plans))
+    model = model.rename(model.with_name("nnUNetTrainer__nnUNetPlans__2d_more"))
+    out = tmp_path / "c.json"
+    assert main(["nnunet", "calibrate", str(model), "--out", str(out), "--method", "region", "--force"]) == 0
+    assert crac.load_calibrator(out).regions == regions
+
+
 def test_ignored_voxels_do_not_count(model: Path, tmp_path: Path) -> None:
     names = {"background": 0, "anterior": 1, "posterior": 2, "ignore": 3}
     (model / "dataset.json").write_text(json.dumps({"labels": names, "file_ending": ".nii.gz"}))

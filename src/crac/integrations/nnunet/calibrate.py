@@ -107,6 +107,10 @@ def _pair(archive: Path, labels: Path, ending: str, ignored: int | None) -> File
 
 
 def _regions(model: Path, plans: dict[str, Any]) -> Regions:
-    configuration = plans["configurations"].get(model.resolve().name.rpartition("__")[2])
-    patch = configuration.get("patch_size") if isinstance(configuration, dict) else None
+    configurations = plans["configurations"]
+    found: Any = {"inherits_from": model.resolve().name.rpartition("__")[2]}
+    for _ in configurations:  # a configuration holds only what differs from the one that it inherits from
+        if isinstance(found, dict) and "patch_size" not in found:
+            found = configurations.get(str(found.get("inherits_from")))
+    patch = found.get("patch_size") if isinstance(found, dict) else None
     return "slice" if isinstance(patch, list) and len(patch) == 2 else "volume"
