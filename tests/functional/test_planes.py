@@ -27,7 +27,8 @@ def test_penalty_by_class(case: dict[str, Any], seed: int) -> None:
     value, expected = loss(logits, labels), loss(wide, labels)
     assert planes.pays(logits)
     assert not planes.pays(wide)
-    assert value.item() == pytest.approx(expected.item(), rel=1e-5)
+    # Logits have single precision: what is left of their difference is no more exact than they are.
+    assert value.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
     (gradient,), (reference,) = torch.autograd.grad(value, logits), torch.autograd.grad(expected, wide)
     torch.testing.assert_close(gradient.double(), reference, rtol=1e-5, atol=1e-5 * reference.abs().max().item())
 
