@@ -1,6 +1,7 @@
 """What every test may use: the real data if present, a hypothesis profile."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ settings.register_profile(
     "crac", deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("crac")
+
+# A shell's background job ignores Ctrl-C and hands that on; the tests press it whatever they were started from.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Without a GPU the kernels run in Triton's interpreter, which has to be chosen before they are imported.
 if not torch.cuda.is_available():

@@ -182,7 +182,6 @@ def test_a_full_disk(cardiac_raw: Path, tmp_path: Path, monkeypatch: pytest.Monk
 
 def run_prepare(raw: Path, target: Path, limit: int | None = None, jobs: int = 2) -> subprocess.Popen[str]:
     def before() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background job ignores it, and hands that on
         if limit is not None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
