@@ -219,7 +219,7 @@ def test_wrong_values(name):
             {"preset": "signed", "inner_scale": 1.0},
             "option of preset 'signed' must be one of border, .*smoothing; got 'inner_scale'",
         ),
-        ("crac", {"preset": "signed", "signal": "label"}, "signal must be one of predicted, all, slope; got 'label'"),
+        ("crac", {"preset": "signed", "signal": "label"}, "signal must be one of predicted, all; got 'label'"),
         ("crac", {"preset": "signed", "smoothing": 2}, "smoothing must be a number .* of at most 1; got 2"),
         ("crac", {"preset": "signed", "rho": 0}, "rho must be a number above 0; got 0"),
         ("crac", {"preset": "signed", "lambda_": 20}, "lambda_ must be a number of at least 0.001 and .*; got 20"),

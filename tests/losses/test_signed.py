@@ -10,7 +10,6 @@ import torch
 import torch.multiprocessing as mp
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import minimize_scalar
 
 import crac
 from crac.losses.signed import SIGNALS
@@ -113,19 +112,6 @@ def test_at_a_price_of_0_it_is_the_loss_without(options):
     torch.testing.assert_close(loss(logits, labels), loss.supervised(logits, labels))
 
 
-def likelihood(logits, label, log_temperature):
-    """Negative log-likelihood of one voxel at a temperature."""
-    scores = logits / math.exp(log_temperature)
-    return np.logaddexp.reduce(scores) - scores[label]
-
-
-def slope(logits, label, step=1e-4):
-    """Minus the derivative in the log of the temperature at 1, and the second one without it, by differences."""
-    below, here, above = (likelihood(logits, label, log) for log in (-step, 0, step))
-    first = (below - above) / (2 * step)
-    return np.array([first, (above - 2 * here + below) / step**2 - first])
-
-
 def gaps(logits, labels, signal, ignore=None):
     """Sums of the two numbers of the signal by region and class, one voxel at a time."""
     probabilities = torch.from_numpy(logits).softmax(1).numpy()
@@ -139,10 +125,7 @@ def gaps(logits, labels, signal, ignore=None):
                 continue
             near = {one for one in patch(cells, index, 1, "replicate") if signal != "all" or one != ignore}
             right = predicted[b][index] == image[index]
-            both = [probabilities[b][(slice(None), *index)].max() - right, 1]
-            sums[:, int(len(near) > 1), k] += (
-                slope(logits[b][(slice(None), *index)], image[index]) if signal == "slope" else both
-            )
+            sums[:, int(len(near) > 1), k] += [probabilities[b][(slice(None), *index)].max() - right, 1]
     return sums
 
 
@@ -163,8 +146,6 @@ def test_the_outer_step_equals_the_definition(signal, by_class, ignore, shape):
     sums = gaps(logits.numpy(), labels.numpy(), signal, ignore)
     together = np.broadcast_to(sums.sum(2, keepdims=True), sums.shape)
     excess, size = np.where((sums[1] > 0) & by_class, sums, together)
-    if signal == "slope":
-        size = size + abs(excess)
     gap = np.divide(excess, size, out=np.zeros_like(excess), where=size > 0)
     expected = (before * np.exp(6 * gap)).clip(1e-3, 10)
     np.testing.assert_allclose(loss.lambda_.numpy(), expected, rtol=1e-5)
@@ -186,47 +167,6 @@ def test_prices_grow_with_overconfidence_and_fall_with_underconfidence():
         assert torch.all(unsure.lambda_ < 0.02)
 
 
-def calibrated(shape, scale, seed=0):
-    """Logits whose labels are drawn from their softmax, then multiplied by a scale."""
-    generator = torch.Generator().manual_seed(seed)
-    logits = 2 * torch.randn(shape[0], 3, *shape[1:], generator=generator, dtype=torch.float64)
-    shares = logits.softmax(1).movedim(1, -1).reshape(-1, 3)
-    return scale * logits, torch.multinomial(shares, 1, generator=generator).view(shape)
-
-
-@pytest.mark.parametrize("shape", [(2, 96, 96), (1, 20, 32, 32)])
-@pytest.mark.parametrize("scale", [0.95, 1.05, 3, 1 / 3])
-def test_the_slope_is_about_the_logarithm_of_the_temperature_that_the_voxels_ask_for(shape, scale):
-    logits, labels = calibrated(shape, scale)
-    loss = signed(signal="slope", radii=(100,))  # one region holds all
-    loss.observe(logits, labels)
-    loss.update_multipliers()
-    step = loss.multipliers.previous[1, 0].item()
-    chosen = logits.argmax(1) > 0
-    scores, wanted = logits.movedim(1, -1)[chosen], labels[chosen]
-
-    def mean(log_temperature):
-        return torch.nn.functional.cross_entropy(scores / math.exp(log_temperature), wanted).item()
-
-    best = minimize_scalar(mean, (-1, 1)).x
-    if abs(math.log(scale)) < 0.1:
-        assert step == pytest.approx(best, abs=0.01)
-    assert 0.4 < step / best < 1.1
-    assert 0 < step / math.log(scale) < 1.2
-    assert abs(step) < 1
-
-
-def test_the_slope_of_a_saturated_network_is_finite():
-    labels = torch.ones(1, 6, 6, dtype=torch.int64)
-    labels[:, :, 3:] = 2
-    right = torch.nn.functional.one_hot(labels, 3).movedim(-1, 1).double()
-    for size, wrong, expected in ((1e6, True, 0.02 * math.exp(1.3)), (1e6, False, 0.02), (0.0, False, 0.02)):
-        loss = signed(signal="slope", rho=1.3)
-        loss.observe(size * (right.roll(1, 1) if wrong else right), labels)
-        loss.update_multipliers()
-        torch.testing.assert_close(loss.lambda_, torch.full((2, 3), expected))
-
-
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=8), st.sampled_from(SIGNALS), st.booleans())
 def test_prices_never_leave_their_bounds(sizes, signal, by_class):
     loss = signed(signal=signal, by_class=by_class)
@@ -237,11 +177,10 @@ def test_prices_never_leave_their_bounds(sizes, signal, by_class):
         assert torch.all((loss.lambda_ >= torch.tensor(1e-3)) & (loss.lambda_ <= 10))
 
 
-@pytest.mark.parametrize("signal", ["predicted", "slope"])
-def test_without_a_predicted_voxel_prices_stay(signal):
+def test_without_a_predicted_voxel_prices_stay():
     logits, labels = batch()
     logits[:, 0] += 100
-    loss = signed(signal=signal)
+    loss = signed()
     loss.observe(logits, labels)
     loss.update_multipliers()
     assert torch.all(loss.lambda_ == torch.tensor(0.02))
@@ -294,11 +233,11 @@ def test_deep_supervision_takes_the_penalty_at_full_resolution():
     torch.testing.assert_close(deep([logits, coarse], labels), (loss(logits, labels) + 0.5 * part) / 1.5)
 
 
-def _observe_half(rank, rendezvous, folder, signal):
+def _observe_half(rank, rendezvous, folder):
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
     logits, labels = batch((4, 8, 8))
-    loss = signed(by_class=True, signal=signal)
+    loss = signed(by_class=True)
     loss.observe(logits[2 * rank : 2 * rank + 2], labels[2 * rank : 2 * rank + 2])
     loss.update_multipliers()
     torch.save(loss.state_dict(), f"{folder}/{rank}.pt")
@@ -306,10 +245,9 @@ def _observe_half(rank, rendezvous, folder, signal):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signal", ["predicted", "slope"])
-def test_two_ranks_equal_one(tmp_path, signal):
-    mp.spawn(_observe_half, (tmp_path / "rendezvous", tmp_path, signal), nprocs=2)
-    alone = signed(by_class=True, signal=signal)
+def test_two_ranks_equal_one(tmp_path):
+    mp.spawn(_observe_half, (tmp_path / "rendezvous", tmp_path), nprocs=2)
+    alone = signed(by_class=True)
     alone.observe(*batch((4, 8, 8)))
     alone.update_multipliers()
     assert torch.all(alone.lambda_ != 0.02)

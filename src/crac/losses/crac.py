@@ -49,8 +49,7 @@ class CRaCLoss(SegmentationLoss):
         rho, rho_min, rho_max: Start and bounds of the penalty weights; with ``signed``, ``rho`` is the pace.
         gamma, mu, rho_every: Growth of ``rho``, see :class:`~crac.losses.multipliers.Multipliers`.
         signal: Whose confidence ``signed`` compares with their accuracy: the voxels ``"predicted"`` as foreground, or
-            ``"all"``; or ``"slope"``, the temperature that those of ``"predicted"`` ask for, with a ``rho`` of about
-            1.3. See :func:`~crac.losses.signed.gap_sums`.
+            ``"all"``, see :func:`~crac.losses.signed.gap_sums`.
         by_class: Whether ``signed`` learns a weight for each class of a region, instead of one a region.
         smoothing: Probability that the target of ``signed`` spreads over all classes inside.
         num_classes, ignore_index, class_weights, dice_weight: As for :class:`~crac.losses.base.SegmentationLoss`.
@@ -114,7 +113,7 @@ class CRaCLoss(SegmentationLoss):
             self.smoothing: float = check_number("smoothing", chosen["smoothing"], least=0, most=1)
             self.register_buffer("scales", None, persistent=False)
             self.multipliers = SignedMultipliers(
-                num_classes, self.regions, lambdas, chosen["rho"], bool(chosen["by_class"]), self.signal == "slope"
+                num_classes, self.regions, lambdas, chosen["rho"], bool(chosen["by_class"])
             )
             return
         self.tolerance: float = check_number("tolerance", chosen["tolerance"], least=0)

@@ -12,8 +12,8 @@ from crac.functional.patches import Border
 from crac.functional.regions import region_map
 from crac.losses.multipliers import Multipliers
 
-Signal = Literal["predicted", "all", "slope"]
-SIGNALS = ("predicted", "all", "slope")
+Signal = Literal["predicted", "all"]
+SIGNALS = ("predicted", "all")
 
 
 class SignedMultipliers(Multipliers):
@@ -22,33 +22,23 @@ class SignedMultipliers(Multipliers):
     The outer step is ``lambda_ <- clamp(lambda_ * exp(rho * gap))``, with the mean of confidence minus accuracy of each
     region as the gap: an overconfident region pays more, an underconfident one less. ``rho`` is the pace and stays.
 
-    With ``newton`` the gap is the step that Newton's method takes towards the logarithm of the temperature that suits
-    the region best: between -1 and 1, positive where the network is overconfident.
-
     Args:
         num_classes: ``K``.
         regions: ``R``.
         lambdas: Initial, smallest and largest price.
         pace: ``rho``.
         by_class: Whether each class of a region has its own gap. A class without a voxel takes that of the region.
-        newton: Whether the sums are those of the signal ``"slope"``, see :func:`gap_sums`.
 
     Attributes:
         previous: The gaps of the last step, ``(R, K)``; infinite before the first.
     """
 
     def __init__(
-        self,
-        num_classes: int,
-        regions: int,
-        lambdas: tuple[float, float, float],
-        pace: float,
-        by_class: bool,
-        newton: bool = False,
+        self, num_classes: int, regions: int, lambdas: tuple[float, float, float], pace: float, by_class: bool
     ) -> None:
         check_number("rho", pace, above=0)
         super().__init__(num_classes, regions, "region", lambdas, (pace, pace, pace), 1.0, 1.0, 1)
-        self.by_class, self.newton = by_class, newton
+        self.by_class = by_class
 
     @torch.no_grad()
     def update(self) -> None:
@@ -61,9 +51,6 @@ class SignedMultipliers(Multipliers):
         together = sums.sum(-1, keepdim=True).expand_as(sums)
         own = (sums[1] > 0) & self.by_class
         excess, size = torch.where(own, sums, together)
-        if self.newton:
-            # The second derivative is variance + excess, which an excess below 0 could bring to 0 and below.
-            size = size + excess.abs()
         seen = size > 0
         gap = excess / torch.where(seen, size, 1)
         price = self.lambda_ * (self.rho * gap).exp()
@@ -87,19 +74,13 @@ def gap_sums(
         labels: ``(B, *S)``.
         signal: ``"predicted"`` takes the voxels predicted as foreground, by the class and the region they have in the
             map of predictions; ``"all"`` takes all voxels, by the class and the region they have in the labels.
-            ``"slope"`` takes the voxels of ``"predicted"``, but compares what the labels cost with what the network
-            expects them to cost: ``-log p`` of the label with its mean under ``p``, the entropy. Their mean difference
-            is minus the derivative of the mean negative log-likelihood of ``softmax(logits / T)`` with respect to
-            ``log T`` at ``T = 1``; the second derivative is this difference plus the mean variance of ``log p``
-            under ``p``.
         by_class: Whether to keep the classes apart; otherwise the first stands for all.
         border: What lies outside the image, see :func:`crac.functional.region_map`.
         radii: Radii of the regions, likewise.
         ignore_index: Label of pixels that do not count.
 
     Returns:
-        Sums ``(2, R, K)`` of confidence minus accuracy, and of voxels, or with ``"slope"`` of the difference and of the
-        variance; and the valid voxels of each region ``(R,)``.
+        Sums ``(2, R, K)`` of confidence minus accuracy, and of voxels; and the valid voxels of each region ``(R,)``.
     """
     confidence, predicted = logits.softmax(1).max(1)
     right = predicted == labels
@@ -108,10 +89,7 @@ def gap_sums(
     counted = valid if signal == "all" else valid & (predicted > 0)
     region = region_map(classes, border, radii, ignored)
     dtype = torch.float32 if logits.device.type == "mps" else torch.float64
-    if signal == "slope":
-        both = torch.stack(_surprise(logits, torch.where(valid, labels, 0))).to(dtype)
-    else:
-        both = torch.stack([confidence.to(dtype) - right.to(dtype), torch.ones_like(confidence, dtype=dtype)])
+    both = torch.stack([confidence.to(dtype) - right.to(dtype), torch.ones_like(confidence, dtype=dtype)])
     both = torch.where(valid, both, 0)
     cells, counts = [], []
     for number in range(len(radii) + 1):
@@ -122,11 +100,3 @@ def gap_sums(
     broken = 0 * both[0].sum()  # NaN if any confidence is, also one that no cell counts
     sums = torch.stack(cells).view(len(radii) + 1, -1, 2).movedim(-1, 0) + broken
     return F.pad(sums, (0, logits.shape[1] - sums.shape[2])), torch.stack(counts)
-
-
-def _surprise(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``(B, *S)``: ``-log p`` of the label minus its mean under ``p``, and its variance under ``p``."""
-    log_p = logits.log_softmax(1)
-    p = log_p.exp()
-    deviation = log_p - (p * log_p).sum(1, keepdim=True)
-    return -deviation.gather(1, labels.unsqueeze(1)).squeeze(1), (p * deviation.square()).sum(1)
