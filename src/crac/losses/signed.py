@@ -89,14 +89,13 @@ def gap_sums(
     counted = valid if signal == "all" else valid & (predicted > 0)
     region = region_map(classes, border, radii, ignored)
     dtype = torch.float32 if logits.device.type == "mps" else torch.float64
-    both = torch.stack([confidence.to(dtype) - right.to(dtype), torch.ones_like(confidence, dtype=dtype)])
-    both = torch.where(valid, both, 0)
+    excess = torch.where(valid, confidence.to(dtype) - right.to(dtype), 0)
     cells, counts = [], []
     for number in range(len(radii) + 1):
         counts.append(((region == number) & valid).sum())
         here = (region == number) & counted
         for cell in [here & (classes == k) for k in range(logits.shape[1])] if by_class else [here]:
-            cells.append(torch.where(cell, both, 0).flatten(1).sum(1))
-    broken = 0 * both[0].sum()  # NaN if any confidence is, also one that no cell counts
+            cells.append(torch.stack([torch.where(cell, excess, 0).sum(), cell.sum(dtype=dtype)]))
+    broken = 0 * excess.sum()  # NaN if any confidence is, also one that no cell counts
     sums = torch.stack(cells).view(len(radii) + 1, -1, 2).movedim(-1, 0) + broken
     return F.pad(sums, (0, logits.shape[1] - sums.shape[2])), torch.stack(counts)
