@@ -52,6 +52,16 @@ def test_unknown_command_leaves_with_2(capsys):
     assert "trian" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("given", ["train --option x", "evaluate run --out y --probs x", "nnunet path --all"])
+def test_an_option_that_a_command_lacks_is_answered_with_its_own_usage(given, capsys):
+    with pytest.raises(SystemExit) as leaving:
+        main(given.split())
+    assert leaving.value.code == 2
+    said, name = capsys.readouterr().err, given.split()[0]
+    assert said.startswith(f"usage: crac {name} ")
+    assert f"crac {name}: error: unrecognized arguments: --" in said
+
+
 TRAINING_ONLY = ("filelock", "lightning", "monai", "safetensors", "scikit_posthocs", "tensorboard", "yaml")
 
 

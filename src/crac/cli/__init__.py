@@ -48,6 +48,7 @@ def build_parser(called: str | None) -> argparse.ArgumentParser:
             epilog=command.EXAMPLE,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        subparser.set_defaults(refuse=subparser.error)
         if name == called:
             command.add_arguments(subparser)
     return parser
@@ -71,7 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     called = next((text for text in arguments if not text.startswith("-")), None)
     try:
         with _extras_named():
-            args = build_parser(called).parse_args(arguments)
+            args, unknown = build_parser(called).parse_known_args(arguments)
+            if unknown:  # parse_args would answer with the usage of crac itself, which shows no option of the command
+                args.refuse(f"unrecognized arguments: {' '.join(unknown)}")
             return int(COMMANDS[args.command].run(args))
     except InputError as error:
         print(f"crac {called}: {error}", file=sys.stderr)
