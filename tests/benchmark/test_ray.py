@@ -1,16 +1,28 @@
 """The same runs on a Ray cluster, here one of two workers on this machine."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("ray", reason="Ray is not installed (pip install 'crac[ray]')")
 
 from crac.benchmark import load_results, run_benchmark
 
 
+@pytest.fixture
+def _one_thread() -> Iterator[None]:
+    """As many as Ray gives each of its workers: two round sums in another way."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("_one_thread")
 def test_two_workers_do_what_one_process_does(tiny_suite: Any, tmp_path: Path) -> None:
     training = {"epochs": 1, "width": 2, "batch_size": 8, "accelerator": "cpu", "deterministic": True}
     methods = {
