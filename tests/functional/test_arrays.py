@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 import crac
 from crac.functional import neighbourhood_proportions, region_map
-from crac.functional.arrays import as_tensor
+from crac.functional.arrays import as_tensor, in_steps
 from crac.guarantees.case import check_case
 
 UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
@@ -81,3 +83,27 @@ def test_flipped_and_foreign_arrays_mean_what_their_copies_do(use: str) -> None:
     logits = 2 * torch.randn(1, 3, 9, 10)
     array = np.random.default_rng(0).integers(3, size=(1, 9, 10)).astype(">u2")[:, ::-1]
     assert MEASURES[use](array, logits) == MEASURES[use](torch.tensor(array.tolist()), logits)
+
+
+@given(
+    seed=st.integers(0, 1000),
+    classes=st.integers(2, 200),
+    sharp=st.floats(0, 10),
+    steps=st.sampled_from([100, 255, 32767, 65535]),
+)
+def test_whole_steps_sum_to_one_behind_the_same_winner(seed: int, classes: int, sharp: float, steps: int) -> None:
+    generator = np.random.default_rng(seed)
+    scores = np.exp(sharp * generator.normal(size=(classes, 5, 6, 1)))
+    probabilities = (scores / scores.sum(0)).astype(np.float32)
+    winner = probabilities.argmax(0)
+    winner[0] = generator.integers(0, classes, winner[0].shape)  # level with others, as far as anybody knows
+    np.put_along_axis(probabilities, winner[None], probabilities.max(0, keepdims=True), 0)
+    probabilities /= probabilities.sum(0)
+    found = in_steps(probabilities, steps, winner)
+    assert (found.sum(0) == steps).all()
+    assert found.min() >= 0
+    np.testing.assert_array_equal(found.argmax(0), winner)
+    error = np.abs(found / steps - probabilities)
+    others = np.arange(classes).reshape(-1, 1, 1, 1) != winner
+    assert error[others].max() <= 2 / steps
+    assert error.max() <= classes / steps + 1e-6

@@ -77,20 +77,6 @@ def test_precision(dtype: Any, folder: Path) -> None:
     assert stored == (np.uint8 if dtype == "uint8" else np.float32)
 
 
-@given(seed=st.integers(0, 1000), classes=st.integers(2, 14), sharp=st.floats(0.1, 10))
-def test_bytes_of_many_classes_still_sum_to_one(seed: int, classes: int, sharp: float) -> None:
-    from crac.models.maps import _bytes
-
-    generator = np.random.default_rng(seed)
-    scores = np.exp(sharp * generator.normal(size=(classes, 5, 6, 1)))
-    probabilities = (scores / scores.sum(0)).astype(np.float32)
-    found = _bytes(probabilities)
-    assert (found.sum(0, dtype=int) == 255).all()
-    winner = probabilities == probabilities.max(0)
-    assert np.abs(found / 255 - probabilities)[~winner].max() <= 0.5 / 255 + 1e-6
-    assert np.abs(found / 255 - probabilities).max() <= classes / 2 / 255 + 1e-6
-
-
 @given(
     seed=st.integers(0, 500),
     shape=st.sampled_from([(7, 8), (5, 6, 7), (1, 6, 7)]),

@@ -13,10 +13,13 @@ from crac.data.nifti import read_image, stem
 from crac.errors import InputError
 from crac.evaluation.nnunet import read_archive
 from crac.files import replacing
+from crac.functional.arrays import in_steps
 
 Array = NDArray[np.float32]
 COARSEST = 0.01
 """Probabilities in steps larger than this are not worth calibrating."""
+MOST_STEPS = 2**16 - 1
+"""Integers are given no finer steps than this: single precision has none."""
 
 
 class Stored(ABC):
@@ -91,7 +94,8 @@ class OneFile(Stored):
         """Write the classes on the axis they were on."""
         image = nib.load(self.files[0])
         found = _as_in(image, self.files[0], probabilities, winner)
-        _save(folder / self.files[0].name, found if self._first else np.moveaxis(found, 0, 3), image)
+        turned = found if self._first else np.moveaxis(found, 0, 3)
+        _save(folder / self.files[0].name, turned, image, _steps(image, self.files[0]))
 
 
 class OneFileAClass(Stored):
@@ -112,8 +116,9 @@ class OneFileAClass(Stored):
     def write(self, folder: Path, probabilities: Array, winner: NDArray[np.intp] | None) -> None:
         """Write a file for each class; all are as finely rounded as class 0."""
         first = nib.load(self.files[0])
-        for path, part in zip(self.files, _as_in(first, self.files[0], probabilities, winner), strict=True):
-            _save(folder / path.name, part, nib.load(path), like=first)
+        found, steps = _as_in(first, self.files[0], probabilities, winner), _steps(first, self.files[0])
+        for path, part in zip(self.files, found, strict=True):
+            _save(folder / path.name, part, nib.load(path), steps)
 
 
 class Foreground(Stored):
@@ -133,47 +138,55 @@ class Foreground(Stored):
     def write(self, folder: Path, probabilities: Array, winner: NDArray[np.intp] | None) -> None:
         """Write the foreground; where rounding would change the winner, it is one step off."""
         image = nib.load(self.files[0])
-        found = _as_in(image, self.files[0], probabilities[1:], None)
-        if winner is not None:
-            stored = found[0] * float(image.dataobj.slope) + float(image.dataobj.inter)
-            x, y, z = np.nonzero((1 - stored < stored) != (winner == 1))
-            up = winner[x, y, z] == 1
-            if found.dtype.kind == "f":
-                found[0, x, y, z] = np.nextafter(found[0, x, y, z], np.where(up, 1, 0).astype(found.dtype))
-            else:
-                found[0, x, y, z] = np.where(up, found[0, x, y, z] + 1, found[0, x, y, z] - 1)
-        _save(folder / self.files[0].name, found[0], image)
+        dtype = image.get_data_dtype()
+        if dtype.kind != "f":
+            found = _as_in(image, self.files[0], probabilities, winner)[1]
+        else:
+            found = probabilities[1].astype(dtype)
+            if winner is not None:
+                x, y, z = np.nonzero((1 - found < found) != (winner == 1))
+                side = np.where(winner[x, y, z] == 1, 1, 0).astype(dtype)
+                found[x, y, z] = np.nextafter(found[x, y, z], side)
+        _save(folder / self.files[0].name, found, image, _steps(image, self.files[0]))
 
 
 def rounded(probabilities: Array, dtype: Any, winner: NDArray[np.intp] | None) -> NDArray[Any]:
-    """The numbers in another type, integers rounded, in which the winner is still ahead of all others."""
-    dtype = np.dtype(dtype)
-    if dtype.kind == "f":
-        found = probabilities.astype(dtype)
-    else:
-        limits = np.iinfo(dtype)
-        found = np.rint(probabilities).clip(limits.min, limits.max).astype(dtype)
+    """The numbers in another floating-point type, in which the winner is still ahead of all others."""
+    found = probabilities.astype(dtype)
     if winner is not None:
         x, y, z = np.nonzero(found.argmax(0) != winner)
         best = found[:, x, y, z].max(0)
-        found[winner[x, y, z], x, y, z] = np.nextafter(best, np.asarray(2, dtype)) if dtype.kind == "f" else best + 1
+        found[winner[x, y, z], x, y, z] = np.nextafter(best, np.asarray(2, dtype))
     return found
 
 
-def _as_in(image: Any, path: Path, probabilities: Array, winner: NDArray[np.intp] | None) -> NDArray[Any]:
-    """Probabilities as the numbers that a NIfTI file stores, which its slope and intercept turn back into them."""
+def _steps(image: Any, path: Path) -> int:
+    """How many steps there are between 0 and 1 where a file like this one holds integers; 1 for floats.
+
+    They are the file's own where these divide the way from 0 to 1. What a writer has scaled to the smallest and the
+    largest value of one volume cannot hold those of another, and takes as many as fit.
+    """
     dtype, slope, inter = image.get_data_dtype(), float(image.dataobj.slope), float(image.dataobj.inter)
-    if dtype.kind != "f" and not 0 < slope <= COARSEST:
+    if dtype.kind == "f":
+        return 1
+    if not 0 < slope <= COARSEST:
         raise InputError(f"{path}: {dtype} in steps of {slope:g} cannot hold probabilities; store floats")
-    if slope != 1 or inter != 0:
-        probabilities = np.asarray((probabilities - inter) / slope, dtype=np.float32)
-    return rounded(probabilities, dtype, winner)
+    most, own = min(int(np.iinfo(dtype).max), MOST_STEPS), round(1 / slope)
+    return own if inter == 0 and own <= most and abs(own * slope - 1) < 1e-4 else most
 
 
-def _save(path: Path, stored: NDArray[Any], image: Any, like: Any = None) -> None:
-    """Write numbers as they are to be stored, with the header of an image, and slope and intercept of ``like``."""
-    source = image if like is None else like
+def _as_in(image: Any, path: Path, probabilities: Array, winner: NDArray[np.intp] | None) -> NDArray[Any]:
+    """Probabilities of all classes as the numbers that a file of the image's type stores."""
+    dtype = image.get_data_dtype()
+    if dtype.kind == "f":
+        return rounded(probabilities, dtype, winner)
+    first = probabilities.argmax(0) if winner is None else winner
+    return in_steps(probabilities, _steps(image, path), first).astype(dtype)
+
+
+def _save(path: Path, stored: NDArray[Any], image: Any, steps: int) -> None:
+    """Write numbers as they are to be stored, with the header of an image."""
     made = type(image)(stored.reshape(image.shape), image.affine, image.header, dtype=stored.dtype)
-    made.header.set_slope_inter(source.dataobj.slope, source.dataobj.inter)  # numbers are then written as they are
+    made.header.set_slope_inter(1 / steps, 0)  # numbers are then written as they are
     with replacing(path) as partial:
         made.to_filename(partial)

@@ -23,6 +23,38 @@ def as_tensor(values: Array) -> Tensor:
     return computable(torch.as_tensor(array))
 
 
+def in_steps(values: NDArray[np.float32], steps: int, winner: NDArray[np.intp]) -> NDArray[np.int32]:
+    """Return probabilities ``(K, *S)`` as whole numbers of steps that sum to ``steps``, the winner still ahead.
+
+    The winner makes up for the rounding of the others. Where that would put another class ahead, the others are rounded
+    down; where it is level with one that comes before it even so, it takes a step from that one.
+
+    Args:
+        values: Probabilities that sum to 1.
+        steps: How many steps there are between 0 and 1.
+        winner: Class ``S`` that is to be the most probable one.
+    """
+    first = winner[None]
+
+    def whole(rounded: NDArray[np.float32], first: NDArray[np.intp]) -> NDArray[np.int32]:
+        found = rounded.astype(np.int32)
+        rest = steps - found.sum(0, dtype=np.int32, keepdims=True)
+        np.put_along_axis(found, first, np.take_along_axis(found, first, 0) + rest, 0)
+        return found
+
+    scaled = values * np.float32(steps)
+    found = whole(np.rint(scaled), first)
+    where = (slice(None), *np.nonzero(found.argmax(0) != winner))
+    part, ahead = whole(np.floor(scaled[where]), first[where]), winner[where[1:]]
+    level = np.nonzero(part.argmax(0) != ahead)[0]
+    while level.size:
+        part[part.argmax(0)[level], level] -= 1
+        part[ahead[level], level] += 1
+        level = level[part.argmax(0)[level] != ahead[level]]
+    found[where] = part
+    return found
+
+
 def computable(values: Tensor) -> Tensor:
     """Return the tensor, in ``int64`` where torch can hardly compute with its type."""
     return values.long() if values.dtype in UNSIGNED else values

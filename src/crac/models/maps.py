@@ -12,6 +12,7 @@ from scipy import ndimage
 
 from crac.data import Geometry, Volume
 from crac.data.nifti import write_channels
+from crac.functional.arrays import in_steps
 from crac.models.planes import Planes
 from crac.models.predictor import Piece, Prediction
 
@@ -131,7 +132,9 @@ class MapWriting:
         """Take one plane."""
         values = MAPS[self.of.name](piece.prediction)
         if self.of.name != "label" and self.of.dtype == "uint8":
-            values = _bytes(values)
+            many = len(values) > 1
+            values = in_steps(values, STEPS, values.argmax(0)) if many else np.rint(values * np.float32(STEPS))
+            values = values.astype(np.uint8)
         turned = np.ascontiguousarray(np.moveaxis(values, self.target.axis + 1, 1))
         self._planes.write(piece.where[self.target.axis].start, torch.from_numpy(turned))
 
@@ -172,12 +175,3 @@ def keep_largest(labels: NDArray[np.uint8]) -> None:
         if number > 1:
             largest = np.bincount(parts[inside]).argmax()
             labels[box][inside & (parts != largest)] = 0
-
-
-def _bytes(values: NDArray[np.float32]) -> NDArray[np.uint8]:
-    rounded = np.rint(values * np.float32(STEPS)).astype(np.int16)
-    if len(values) > 1:
-        winner = values.argmax(0)[None]
-        rest = STEPS - rounded.sum(0, dtype=np.int16, keepdims=True)
-        np.put_along_axis(rounded, winner, np.take_along_axis(rounded, winner, 0) + rest, 0)
-    return np.asarray(rounded, dtype=np.uint8)
