@@ -115,14 +115,59 @@ def test_calibration_patients_prove_nothing(calibration: list[str], tmp_path: Pa
     assert not (tmp_path / "audit").exists()
 
 
+def test_calibration_volumes_are_known_by_their_names_too(calibration: list[str], tmp_path: Path, capsys: Any) -> None:
+    """Another pattern, or a forgotten one, makes other patients of the same files."""
+    promised = tmp_path / "guarantees.json"
+    assert main(["guarantee", *calibration, "--out", str(promised), "--patient", "[0-9]+"]) == 0
+    for pattern in ([], ["--patient", "_.*"]):
+        assert (
+            main(["evaluate", *calibration, "--guarantees", str(promised), "--out", str(tmp_path / "a"), *pattern]) == 2
+        )
+        assert "on the patients they were fitted on: case_0, case_1," in capsys.readouterr().err
+
+
+def test_guarantees_for_other_classes_are_refused_before_the_long_work(
+    calibration: list[str], tmp_path: Path, capsys: Any
+) -> None:
+    crac.Guarantees(2).fit(patient(seed)._replace(
+        probabilities=np.stack([patient(seed).probabilities[:2].sum(0), patient(seed).probabilities[2]]),
+        labels=(patient(seed).labels == 2).astype(np.uint8),
+    ) for seed in range(3)).save(tmp_path / "g.json")  # fmt: skip
+    assert main(["evaluate", *calibration, "--guarantees", str(tmp_path / "g.json"), "--out", str(tmp_path / "a")]) == 2
+    said = capsys.readouterr().err
+    assert "guarantees are for 2 classes; " in said
+    assert "measuring" not in said
+
+
+def test_a_volume_that_nobody_has_labelled_counts_for_nothing(tmp_path: Path, capsys: Any) -> None:
+    both = [folders(tmp_path / part, seeds) for part, seeds in (("c", range(12)), ("t", range(20, 27)))]
+    for part in ("c/labels/case_3", "t/labels/case_22"):
+        file = tmp_path / f"{part}.nii.gz"
+        nib.Nifti1Image(np.full(nib.load(file).shape, 9, np.uint8), AFFINE).to_filename(file)
+    out, ignored = tmp_path / "g.json", ["--ignore-index", "9"]
+    assert main(["guarantee", *both[0], *ignored, "--out", str(out)]) == 0
+    found = crac.load_guarantees(out)
+    assert "case_3" not in found.patients
+    known = [patient(seed) for seed in range(12) if seed != 3]
+    np.testing.assert_array_equal(found.possible.thresholds, crac.RiskControl(3, 0.1).fit(known).thresholds)
+    unlabelled = patient(3)._replace(labels=np.full_like(patient(3).labels, 9), ignore_index=9)
+    again = crac.RiskControl(3, 0.1).fit([*known, unlabelled])
+    np.testing.assert_array_equal(found.possible.thresholds, again.thresholds)
+    assert main(["evaluate", *both[1], *ignored, "--guarantees", str(out), "--out", str(tmp_path / "a")]) == 0
+    summary = json.loads((tmp_path / "a" / "summary.json").read_text())["guarantees"]
+    assert (summary["volumes"], summary["patients"]) == (6, 6)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--alpha", "1.5", "--out", "g.json"], "alpha must be a number between 0 and 1"),
+        (["--alpha", "1e-320", "--out", "g.json"], "of at least 1e-9; got 1e-320"),
         ([], "--out must be a file in a folder that exists"),
         (["--out", "g.json", "--split", "test", "--device", "no"], "--split, --device go with RUN"),
         (["--out", "g.json", "--patient", "patient"], "patient must match the name of every volume"),
         (["--out", "g.json", "--class-names", "a"], "class_names must be 3 names"),
+        (["--out", "g.json", "--class-names", "a", "b", "b"], "class_names must be different names"),
     ],
 )
 def test_bad_arguments_are_one_sentence(

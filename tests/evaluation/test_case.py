@@ -39,7 +39,9 @@ def test_remembered_cases_are_loaded_once_as_far_as_memory_goes() -> None:
     ],
 )
 def test_slices_follow_the_largest_spacing_and_not_its_rounding(spacing: tuple[float, ...], axis: int) -> None:
-    assert slice_axis(spacing) == axis
+    assert slice_axis(spacing, (4, 5, 6)) == axis
+    assert slice_axis(spacing, (1, 5, 1)) == axis
+    assert [slice_axis(spacing, shape) for shape in ((1, 5, 6), (4, 1, 6), (4, 5, 1))] == [0, 1, 2]  # a single slice
     case = volume("one")
     assert case._replace(spacing=spacing, slice_axis=None).axis == axis
     assert case._replace(spacing=spacing, slice_axis=1).axis == 1

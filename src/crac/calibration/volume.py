@@ -47,11 +47,13 @@ def calibrate_volume(
     predicted = torch.empty((batch.shape[0], *batch.shape[2:]), dtype=torch.int16, device=batch.device)
     for whole, part in planes:
         predicted[part] = batch[whole].argmax(1).to(predicted.dtype)
-    cell = calibrator.cells_of(predicted)
+    region = calibrator.regions_of(predicted) if calibrator.by_region else None
     found = torch.empty_like(batch, dtype=torch.promote_types(batch.dtype, torch.float32))
     for whole, part in planes:
         wide = calibrator.checked(log_probabilities(batch[whole]) if from_probabilities else batch[whole])
-        found[whole] = calibrator.calibrated(wide, predicted[part].long(), cell[part], logarithm)
+        own = predicted[part].long()
+        cell = calibrator.join(own, None if region is None else region[part])
+        found[whole] = calibrator.calibrated(wide, own, cell, logarithm)
     return found.movedim(0, slice_axis + 1) if _sliced(calibrator, scores) else found[0]
 
 

@@ -142,7 +142,7 @@ def _apply(calibrator: Calibrator, volume: Stored, out: Path) -> None:
     if calibrator.regions == "slice":
         if spacing is None:
             raise InputError(f"{volume.files[0]}: no .pkl beside it says along which axis its slices follow each other")
-        axis = slice_axis(spacing)
+        axis = slice_axis(spacing, scores.shape[1:])
     winner = scores.argmax(0) if calibrator.keeps_labels else None
     found = calibrate_volume(calibrator, torch.from_numpy(scores), axis, from_probabilities=True).numpy()
     for path in volume.beside if calibrator.keeps_labels else volume.beside[:1]:

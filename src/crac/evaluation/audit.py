@@ -163,7 +163,9 @@ def audit(
         orientation=orientation, ignore_index=protocol.ignore_index, images=images, jobs=jobs, ray=ray, track=track,
     )  # fmt: skip
     if guarantees is not None:
-        check_patients(guarantees, cases.patients.values())
+        if guarantees.num_classes != num_classes:
+            raise InputError(f"guarantees are for {guarantees.num_classes} classes; {probabilities} has {num_classes}")
+        check_patients(guarantees, cases.patients.values(), cases.names)
     chosen = with_classes(protocol, num_classes)
     evaluation = evaluate(cases, replace(chosen, grid="native"), jobs=jobs, ray=ray, track=track)
     if guarantees is not None:

@@ -22,7 +22,7 @@ class Case(NamedTuple):
         labels: ``(*S)`` integers, on the device of the scores.
         spacing: Millimetres between voxels along each axis of ``S``.
         from_logits: Whether ``scores`` are logits.
-        slice_axis: Axis of ``S`` along which slices follow each other; by default that of the largest spacing.
+        slice_axis: Axis of ``S`` along which slices follow each other; by default that of :func:`slice_axis`.
         ignore_index: Label of voxels that nobody has labelled, if there is one.
     """
 
@@ -47,14 +47,22 @@ class Case(NamedTuple):
 
     @property
     def axis(self) -> int:
-        """The axis along which slices follow each other: the one that was said, or that of the largest spacing."""
+        """The axis along which slices follow each other: the one that was said, or :func:`slice_axis`."""
         if self.slice_axis is not None:
             return self.slice_axis
-        return slice_axis(self.spacing)
+        return slice_axis(self.spacing, self.labels.shape)
 
 
-def slice_axis(spacing: Sequence[float]) -> int:
-    """Return the axis of the largest spacing; of several that differ by rounding only, the last."""
+def slice_axis(spacing: Sequence[float], shape: Sequence[int]) -> int:
+    """Return the axis of a single slice, else that of the largest spacing; of several alike but for rounding, the last.
+
+    Args:
+        spacing: Millimetres between voxels along each axis.
+        shape: Voxels along each axis.
+    """
+    single = [axis for axis, length in enumerate(shape) if length == 1]
+    if len(single) == 1:
+        return single[0]
     largest = max(spacing)
     return max(axis for axis, side in enumerate(spacing) if side > largest * (1 - 1e-4))
 

@@ -130,7 +130,9 @@ def guarantee_files(
     cases, num_classes = file_cases(
         probabilities, labels, patient, orientation=orientation, ignore_index=ignore_index, jobs=jobs, track=track
     )
-    return Guarantees(num_classes, alpha, **options).fit(_loaded(cases, track))
+    found = Guarantees(num_classes, alpha, **options).fit(_loaded(cases, track))
+    found.fitted["names"] = list(cases.names)
+    return found
 
 
 def _fitted(

@@ -10,7 +10,7 @@ import numpy as np
 from crac.errors import InputError
 from crac.evaluation.case import CaseSource
 from crac.guarantees import Guarantees, risk_coverage
-from crac.guarantees.case import check_case
+from crac.guarantees.case import UnlabelledError, check_case
 from crac.guarantees.margin import needed
 from crac.guarantees.units import Unit
 from crac.metrics.claims import LEAST_PATIENTS, by_patient, known_mean, patient_mean
@@ -49,9 +49,10 @@ def realise(
     return Realised(rows, _summary(found, rows))
 
 
-def check_patients(found: Guarantees, patients: Iterable[str]) -> None:
-    """Refuse patients whom guarantees were fitted on: they would prove nothing."""
-    if known := sorted(set(patients).intersection(found.patients)):
+def check_patients(found: Guarantees, patients: Iterable[str], volumes: Iterable[str] = ()) -> None:
+    """Refuse patients, and volumes by their names, whom guarantees were fitted on: they would prove nothing."""
+    names = set(volumes).intersection(found.fitted.get("names", ()))
+    if known := sorted(names.union(patients) & names.union(found.patients)):
         more = f" and {len(known) - 3} more" if len(known) > 3 else ""
         raise InputError(
             f"guarantees cannot be measured on the patients they were fitted on: {', '.join(known[:3])}{more}"
@@ -59,9 +60,12 @@ def check_patients(found: Guarantees, patients: Iterable[str]) -> None:
 
 
 def _measured(found: Guarantees, cases: CaseSource, name: str) -> list[Row]:
-    """One row a foreground class."""
+    """One row a foreground class; none of a case that nobody has labelled."""
     given = cases.load(name)
-    case = check_case(given.for_guarantees, found.num_classes, given.name)
+    try:
+        case = check_case(given.for_guarantees, found.num_classes, given.name)
+    except UnlabelledError:
+        return []
     voxel, known = case.volume.voxel, case.ignored is None
     own = case.volume.counted(entropy=True) if found.referral.entropy else case.own
     distances, volumes = needed(case), found.volume.interval(own.sums, voxel)

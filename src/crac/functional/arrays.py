@@ -44,14 +44,14 @@ def in_steps(values: NDArray[np.float32], steps: int, winner: NDArray[np.intp]) 
 
     scaled = values * np.float32(steps)
     found = whole(np.rint(scaled), first)
-    where = (slice(None), *np.nonzero(found.argmax(0) != winner))
-    part, ahead = whole(np.floor(scaled[where]), first[where]), winner[where[1:]]
+    behind = found.argmax(0) != winner
+    part, ahead = whole(np.floor(scaled[:, behind]), first[:, behind]), winner[behind]
     level = np.nonzero(part.argmax(0) != ahead)[0]
     while level.size:
         part[part.argmax(0)[level], level] -= 1
         part[ahead[level], level] += 1
         level = level[part.argmax(0)[level] != ahead[level]]
-    found[where] = part
+    found[:, behind] = part
     return found
 
 

@@ -1,5 +1,6 @@
 """What every guarantee shares: calibration cases, read once, and the reason where nothing can be promised."""
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar, Self
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from crac.errors import InputError, check_number
-from crac.guarantees.case import Case, LabelledVolume, check_case
+from crac.guarantees.case import Case, LabelledVolume, UnlabelledError, check_case
 from crac.guarantees.units import Unit, check_alpha, check_unit, too_few
 
 
@@ -28,10 +29,14 @@ class Guarantee(ABC):
         self.reset()
 
     def fit(self, cases: Iterable[Case]) -> Self:
-        """Fit on cases, any iterable, which is read once; one volume is in memory at a time."""
+        """Fit on cases, any iterable, which is read once; one volume is in memory at a time.
+
+        A case without a labelled voxel does not count.
+        """
         self.reset()
         for case in cases:
-            self.update(case)
+            with contextlib.suppress(UnlabelledError):
+                self.update(case)
             del case  # forgotten before the next one is made
         return self.solve()
 

@@ -8,7 +8,7 @@ from crac._version import __version__
 from crac.errors import InputError
 from crac.files import remove_partials, versioned, write_json
 from crac.guarantees.base import Guarantee
-from crac.guarantees.case import Case, check_case
+from crac.guarantees.case import Case, UnlabelledError, check_case
 from crac.guarantees.margin import Margin
 from crac.guarantees.referral import Referral, Score
 from crac.guarantees.risk import RiskControl
@@ -60,6 +60,8 @@ class Guarantees:
         self.class_names = list(class_names) or [str(number) for number in range(num_classes)]
         if len(self.class_names) != num_classes:
             raise InputError(f"class_names must be {num_classes} names, background first; got {self.class_names!r}")
+        if len(set(self.class_names)) != num_classes:
+            raise InputError(f"class_names must be different names; got {self.class_names!r}")
         self.patients: list[str] = []
         self.fitted: dict[str, Any] = {}
 
@@ -70,13 +72,19 @@ class Guarantees:
         return {name: getattr(self, name) for name in names}
 
     def fit(self, cases: Iterable[Case]) -> Self:
-        """Fit all of them on cases, any iterable, which is read once; one volume is in memory at a time."""
+        """Fit all of them on cases, any iterable, which is read once; one volume is in memory at a time.
+
+        A case without a labelled voxel does not count.
+        """
         parts = list(self.parts.values())
         for part in parts:
             part.reset()
         patients: dict[str, int] = {}
         for number, case in enumerate(cases):
-            checked = check_case(case, self.num_classes, f"case {number} without a patient")
+            try:
+                checked = check_case(case, self.num_classes, f"case {number} without a patient")
+            except UnlabelledError:
+                continue
             for part in parts:
                 part.observe(checked)
             patients[checked.patient] = patients.get(checked.patient, 0) + 1

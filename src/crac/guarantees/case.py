@@ -19,6 +19,10 @@ SLAB = 2**20
 """Voxels at a time: a volume is never copied as a whole."""
 
 
+class UnlabelledError(InputError):
+    """A case without a voxel that somebody has labelled: nothing can be learned from it."""
+
+
 class Case(NamedTuple):
     """What a model says about one volume, and what is true.
 
@@ -102,7 +106,12 @@ def check_volume(probabilities: Array, spacing: Sequence[float], num_classes: in
 
 
 def check_case(case: Case, num_classes: int, patient: str) -> LabelledVolume:
-    """The case, counted, if it is sound; ``patient`` is its name if it has none."""
+    """The case, counted, if it is sound; ``patient`` is its name if it has none.
+
+    Raises:
+        UnlabelledError: All its voxels have the ``ignore_index``.
+        InputError: Something is wrong with it.
+    """
     volume = check_volume(case.probabilities, case.spacing, num_classes)
     given = as_tensor(case.labels).cpu()
     check_integers(given)
@@ -120,7 +129,7 @@ def check_case(case: Case, num_classes: int, patient: str) -> LabelledVolume:
         _check_labels(drawn, num_classes)
         counts.add(values, winner, drawn)
     if not counts.pairs.any():
-        raise InputError(f"labels must hold voxels that somebody has labelled; all are {case.ignore_index}")
+        raise UnlabelledError(f"labels must hold voxels that somebody has labelled; all are {case.ignore_index}")
     return LabelledVolume(volume, labels, patient if case.patient is None else str(case.patient), ignored, own, counts)
 
 

@@ -29,8 +29,10 @@ def check_unit(unit: str) -> None:
 
 def check_alpha(alpha: float) -> float:
     """Refuse what is no level."""
-    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha < 1:
-        raise InputError(f"alpha must be a number between 0 and 1, the risk that is accepted; got {alpha!r}")
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 1e-9 <= alpha < 1:
+        raise InputError(
+            f"alpha must be a number between 0 and 1, the risk that is accepted, of at least 1e-9; got {alpha!r}"
+        )
     return float(alpha)
 
 
