@@ -19,9 +19,10 @@ def affine_of(codes: str, shape: tuple[int, int, int], spacing: tuple[float, flo
     return affine
 
 
+SHAPE = np.array([[20, 20, 20]])
 RECIPES = {
     "acdc": ACDC,
     "flare": FLARE,
-    "spacing": spacing_recipe(np.array([[1.0, 1.2, 3.0]]), PERCENTILE),
-    "sagittal": spacing_recipe(np.array([[4.0, 0.9, 0.9]]), PERCENTILE, dims=2),
+    "spacing": spacing_recipe(np.array([[1.0, 1.2, 3.0]]), SHAPE, PERCENTILE),
+    "sagittal": spacing_recipe(np.array([[4.0, 0.9, 0.9]]), SHAPE, PERCENTILE, dims=2),
 }

@@ -1,6 +1,8 @@
 """NRRD, MGZ and DICOM beside NIfTI: the same voxels at the same places, there and back."""
 
 import json
+import locale
+from collections.abc import Iterator
 from pathlib import Path
 
 import nibabel as nib
@@ -68,6 +70,21 @@ def write_series(
             part.SetMetaData(key, value)
         writer.SetFileName(str(folder / f"{index:03d}.dcm"))
         writer.Execute(part)
+
+
+@pytest.fixture(autouse=True)
+def _same_locale() -> Iterator[None]:
+    """What writes a series here leaves another one."""
+    before = locale.setlocale(locale.LC_ALL)
+    yield
+    locale.setlocale(locale.LC_ALL, before)
+
+
+def test_a_series_leaves_the_locale_as_it_was(tmp_path: Path) -> None:
+    write_series(tmp_path / "case", np.zeros(SHAPE, np.int16), next(iter(AFFINES.values())))
+    locale.setlocale(locale.LC_ALL, "C.UTF-8")
+    read_image(tmp_path / "case")
+    assert locale.nl_langinfo(locale.CODESET) == "UTF-8"
 
 
 @pytest.mark.parametrize("affine", AFFINES.values(), ids=AFFINES)

@@ -257,5 +257,7 @@ def test_an_image_of_nibabel_is_read_as_its_file(tmp_path: Path) -> None:
         np.testing.assert_array_equal(volume.array, from_file.array)
         np.testing.assert_allclose(volume.affine, from_file.affine)
         write(tmp_path / "again.nii.gz", volume.array[0], volume)
+    with pytest.raises(InputError, match="mine: the image must have an affine, which says where its voxels lie"):
+        image_volume(nib.Nifti1Image(np.zeros((2, 2, 2), np.float32), None), "mine")
     with pytest.raises(InputError, match="mine: voxels must be integers or floats"):
         image_volume(nib.Nifti1Image(np.zeros((2, 2, 2), np.complex64), np.eye(4)), "mine")

@@ -79,6 +79,16 @@ def test_the_general_recipe_takes_medians_of_the_data_set(tmp_path: Path) -> Non
     assert slices.cases["case2"].cropped_away == pytest.approx(1 - 8 / 12)
 
 
+@pytest.mark.parametrize("shape", [(12, 10), (12, 10, 1), (1, 12, 10)])
+def test_an_image_is_one_slice_whatever_the_size_of_its_pixels(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    raw = write_nnunet(tmp_path / "raw", [(12, 10, 6)] * 3)
+    for path in raw.glob("*Tr/*.nii.gz"):
+        values = np.ones(shape, np.uint8) if path.parent.name == "labelsTr" else np.random.default_rng(0).random(shape)
+        nib.Nifti1Image(values, np.diag([1.5, 2.0, 1.0, 1.0])).to_filename(path)
+    store = prepare("nnunet", raw, tmp_path / "store", dims=2)
+    assert [case.prepared_shape[0] for case in store.cases.values()] == [1, 1, 1]
+
+
 def test_ct_is_windowed_by_the_labelled_voxels(tmp_path: Path) -> None:
     raw = write_nnunet(tmp_path / "raw", [(20, 20, 20)] * 3, channels={"0": "CT"})
     intensity = prepare("nnunet", raw, tmp_path / "store").manifest.recipe.intensity[0]

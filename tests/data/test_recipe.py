@@ -69,7 +69,7 @@ def test_canonical_recipes_do_not_see_the_stored_orientation(codes: str) -> None
     stored = canonical.transpose(order)
     stored = np.flip(stored, tuple(axis for axis, code in enumerate(codes) if code not in "RAS"))
     affine = affine_of(codes, stored.shape, tuple(world[axis] for axis in order))
-    recipe = spacing_recipe(np.array([[1.0, 1.0, 1.0]]), PERCENTILE)
+    recipe = spacing_recipe(np.array([[1.0, 1.0, 1.0]]), np.array([canonical.shape]), PERCENTILE)
     expected, _ = recipe.apply(canonical[None], affine_of("RAS", canonical.shape, world))
     found, geometry = recipe.apply(np.ascontiguousarray(stored)[None], affine)
     np.testing.assert_allclose(found, expected, atol=1e-6)

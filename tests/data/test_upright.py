@@ -32,6 +32,10 @@ def stored(codes: str) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(turned.dataobj), turned.affine
 
 
+def test_a_single_slice_is_shown_as_one_whatever_its_thickness() -> None:
+    assert Upright.of_file((12, 10, 1), np.diag([1.5, 1.5, 1, 1])).order == (2, 1, 0)
+
+
 def every_orientation() -> list[str]:
     letters = [("R", "L"), ("A", "P"), ("S", "I")]
     return ["".join(codes) for axes in itertools.permutations(letters) for codes in itertools.product(*axes)]

@@ -144,6 +144,8 @@ def test_maps_of_something_else_are_not_mixed_up(folder: Path) -> None:
         predict_images(mirrored, images, out)
     with pytest.raises(InputError, match=r"other settings \(confidence\)"):
         predict_images(threshold_model(RECIPES["stored"]), images, out, outputs=[Map("confidence", "uint8")])
+    with pytest.raises(InputError, match="would keep the confidence, entropy, probabilities of another model"):
+        predict_images(mirrored, images, out, outputs=[Map("label")], force=True)
     # Told to replace them, those of other images do not count as finished either.
     assert len(predict_images(mirrored, images[:1], out, force=True).written) == 4
     found = predict_images(mirrored, images, out)

@@ -89,12 +89,15 @@ def test_channels_are_paired_and_every_defect_is_listed(tmp_path: Path) -> None:
     single = find_images([tmp_path / f"{name}.nii.gz" for name in ("a_0001", "b_0000", "c_0007")], 1)
     assert [image.name for image in single] == ["a_0001", "b", "c_0007"]  # a number without a _0000 is part of a name
 
+    (whole,) = find_images([tmp_path / "a_0001.nii.gz"], 2)  # all channels inside one file, as far as its name says
+    assert whole.name == "a_0001"
+
     (tmp_path / "notes.txt").touch()
     (tmp_path / "empty").mkdir()
     inputs = [tmp_path / "a_0001.nii.gz", tmp_path / "no.nii.gz", tmp_path / "notes.txt", tmp_path / "empty"]
     with pytest.raises(ProblemsError) as caught:
         find_images(inputs, 2)
-    assert len(caught.value.problems) == 4
+    assert len(caught.value.problems) == 3
     other = tmp_path / "empty" / "b_0000.nii.gz"
     write_blobs(other, (8, 8, 4))
     with pytest.raises(ProblemsError, match="would both be written as b"):
@@ -116,6 +119,15 @@ def test_a_broken_image_does_not_stop_the_others(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
     with pytest.raises(InputError, match="--out must not be the folder of an input"):
         predict_images(threshold_model(RECIPES["stored"]), images, tmp_path / "in")
+
+
+def test_an_image_too_long_for_any_grid_does_not_stop_the_others(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    nib.Nifti2Image(np.zeros((33000, 2, 2), np.uint8), np.eye(4)).to_filename(tmp_path / "in" / "a.nii.gz")
+    write_blobs(tmp_path / "in" / "b.nii.gz", (8, 8, 4))
+    with pytest.raises(ProblemsError, match="1 of 2 images were segmented") as caught:
+        predict_images(threshold_model(RECIPES["stored"]), find_images([tmp_path / "in"], 1), tmp_path / "out")
+    assert "the grid of the image: shape.0: " in caught.value.problems[0]
 
 
 def test_one_volume_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

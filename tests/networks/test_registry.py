@@ -38,8 +38,8 @@ def test_bad_arguments_name_what_is_accepted() -> None:
         build_network("unet", 1, 4, dims=4)
     with pytest.raises(InputError, match="width must be"):
         build_network("unet", 1, 4, width=0)
-    for strides in ([2, 2, 2], [[2, 2]], [[2, 2, 2]] * 3, [[2, 0]] * 3):
-        with pytest.raises(InputError, match="strides must be at least 2 times 2 numbers of at least 1; got"):
+    for strides in ([2, 2, 2], [[2, 2]], [[2, 2, 2]] * 3, [[2, 0]] * 3, [[4, 4], [2, 2]]):
+        with pytest.raises(InputError, match="strides must be at least 2 times 2 numbers, each 1 or 2; got"):
             build_network("nnunet", 1, 4, strides=strides)
 
 

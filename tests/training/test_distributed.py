@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from crac.data import Store
 from crac.models.checkpoint import Checkpoint
 from crac.training import train
 
@@ -50,6 +51,19 @@ def test_two_gloo_processes_agree_with_one(practical: dict[str, Any], small: Any
     for name in ("lambda_", "rho", "previous"):
         torch.testing.assert_close(two.part("loss")[name], one.part("loss")[name], rtol=1e-4, atol=1e-7)
     assert two.part("network").keys() == one.part("network").keys()
+
+
+@pytest.mark.slow
+def test_a_process_without_a_validation_volume_waits_for_nothing(small: Any, tmp_path: Path) -> None:
+    config = small(devices=2, dims=3, width=2, batch_size=2, epochs=1)
+    assert len(Store.open(config.data).split(config.split_seed).validation) == 1
+    (tmp_path / "settings.yaml").write_text(config.dump())
+    command = [sys.executable, "-m", "crac", "train", "--config", str(tmp_path / "settings.yaml")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path / "run")], capture_output=True, text=True, timeout=200, env=environment
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

@@ -1,7 +1,9 @@
 """Cross-validation: every patient is left out once, and what is finished is kept."""
 
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from crac.models.folds import Folds
 from crac.models.guarantees import run_guarantees
 from crac.models.model import Model
 from crac.training import resume_folds, train_folds
+from crac.training.log import Log
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +69,27 @@ def test_folds_go_on_from_anywhere(
     monkeypatch.chdir(tmp_path)
     assert main(["train", "--resume", str(tmp_path / "more")]) == 0
     assert "mean of 2 folds" in capsys.readouterr().out
+
+
+def test_an_interrupted_cross_validation_says_so_to_the_shell(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ["--recipe", "paper", "--width", "2", "--epochs", "2", "--accelerator", "cpu", "--no-pictures"]
+    command = ["train", "--data", str(store.path), *settings, "--out", str(tmp_path / "cv")]
+    assert main([*command, "--folds", "2", "--fold", "2"]) == 2
+    assert not (tmp_path / "cv").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "step", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        assert main([*command, "--folds", "2"]) == 130
+    said = capsys.readouterr().err
+    assert "fold_0 stopped" in said
+    assert "not finished: fold_0, fold_1; continue with: crac train --resume" in said
+
+
+def test_a_fold_that_was_trained_longer_is_finished(folds: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folds, tmp_path / "out")
+    assert main(["train", "--resume", str(copy / "fold_0"), "--epochs", "2"]) == 0
+    assert resume_folds(copy).left == []
 
 
 def test_every_patient_is_left_out_once(folds: Path, store: Store) -> None:
@@ -163,7 +187,9 @@ def test_other_settings_or_a_broken_fold_are_told(folds: Path, small: Any, store
     assert not (tmp_path / "none").exists()
     with pytest.raises(InputError, match=r"fold must be a whole number .* of at most 1; got 2"):
         train_folds(small(epochs=1), tmp_path / "some", 2, [2])
-    with pytest.raises(InputError, match=r"fold_0, fold_1 is not trained yet; crac train --resume"):
+    assert not (tmp_path / "some").exists()
+    train_folds(small(epochs=1), tmp_path / "some", 2, [1])
+    with pytest.raises(InputError, match=r"fold_0 is not trained yet; crac train --resume"):
         Folds(tmp_path / "some").runs()
     (tmp_path / "some" / "fold_0").mkdir()
     (tmp_path / "some" / "fold_0" / "file").touch()

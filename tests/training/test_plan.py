@@ -117,7 +117,7 @@ def test_a_network_of_other_strides_answers_on_every_level() -> None:
         network(images[:, :, :6])
     with pytest.raises(InputError, match="strides can be chosen for nnunet only; got unet"):
         build_network("unet", 1, 3, 3, strides=strides)
-    with pytest.raises(InputError, match="strides must be at least 2 times 3 numbers of at least 1; got"):
+    with pytest.raises(InputError, match="strides must be at least 2 times 3 numbers, each 1 or 2; got"):
         build_network("nnunet", 1, 3, 3, strides=[(2, 2)])
 
 
@@ -147,6 +147,15 @@ def test_activations_are_counted_without_memory(store: Store) -> None:
     assert planning.step_cost(card, config.model_copy(update={"method": "bwcr"})).voxel == 2 * cost.voxel
     whole = planning.ModelCard.of(store, "nnunet", 4, 3, None, True, card.strides)  # pads small volumes to large ones
     assert planning.step_cost(whole, config) == cost
+
+
+def test_an_epoch_of_few_volumes_has_steps_enough(store: Store) -> None:
+    config = TrainConfig.make({"data": store.path, "accelerator": "cpu", "dims": 3, "width": 2, "memory": 0.1})
+    for volumes in (3, 5, 8):
+        filled, _ = planned(config, store, volumes)
+        assert filled.patches is not None
+        assert filled.batch_size is not None
+        assert filled.patches * volumes // filled.batch_size >= planning.LEAST_STEPS
 
 
 def test_slices_are_planned_only_where_memory_is_short(store: Store) -> None:
@@ -191,7 +200,7 @@ def test_a_practical_3d_run_is_planned_once(
     assert "of 0.03 GiB allowed" in result["plan"]
     assert strides == [list(way) for way in halvings(patch, (2.5, 1.25, 1.25))]
     assert settings["patches"] == max(
-        math.ceil(16 * settings["batch_size"] / 12), round(20 * 64 * 64 / math.prod(patch))
+        math.ceil(16 * settings["batch_size"] / len(store.split(0).train)), round(20 * 64 * 64 / math.prod(patch))
     )
     assert 0 <= result["best"]["dice"] <= 1
     model = crac.load(run)

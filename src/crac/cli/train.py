@@ -149,4 +149,4 @@ def _say_folds(result: FoldsResult, as_json: bool) -> int:
         print(f"crac train: {name}: {problem}", file=sys.stderr)
     if left := [name for name in result.left if name not in result.broken]:
         print(f"not finished: {', '.join(left)}; continue with: crac train --resume {result.path}", file=sys.stderr)
-    return 1 if result.broken else 0
+    return 130 if result.stopped else 1 if result.broken else 0

@@ -1,6 +1,8 @@
 """Image formats beside NIfTI: what a file or folder is called, and SimpleITK's readers for NRRD and DICOM series."""
 
-from collections.abc import Sequence
+import contextlib
+import locale
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,17 @@ def read_nrrd(path: Path, largest: int) -> tuple[NDArray[Any], NDArray[np.float6
     return _array(path, itk, reader.Execute())
 
 
+@contextlib.contextmanager
+def _same_locale() -> Iterator[None]:
+    """Put the locale back: GDCM leaves "C", in which text without an explicit encoding is read as ASCII."""
+    before = locale.setlocale(locale.LC_ALL)
+    try:
+        yield
+    finally:
+        locale.setlocale(locale.LC_ALL, before)
+
+
+@_same_locale()
 def read_series(folder: Path) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Array ``(X, Y, Z, C)`` and affine of a DICOM series, which has the folder for itself."""
     itk = require("SimpleITK")

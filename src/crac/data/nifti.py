@@ -210,6 +210,8 @@ def _check_size(path: Path, image: SpatialImage) -> None:
         raise InputError(f"{path} is damaged: its header promises {promised} bytes of voxels, the file has {size}")
 
 
-def _check_affine(path: str, affine: NDArray[np.float64]) -> None:
+def _check_affine(path: str, affine: NDArray[np.float64] | None) -> None:
+    if affine is None:
+        raise InputError(f"{path}: the image must have an affine, which says where its voxels lie; it has none")
     if not np.isfinite(affine).all() or not abs(np.linalg.det(affine[:3, :3])) > 1e-12:
         raise InputError(f"{path}: the affine is not a usable grid: {np.asarray(affine)[:3].tolist()}")

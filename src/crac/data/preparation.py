@@ -136,7 +136,8 @@ def _choose_recipe(layout: str, source: Source, found: list[Inspection], dims: D
             low, high = np.median([inspection.foreground_range[channel] for inspection in found], axis=0)
             intensity[channel] = Intensity(method="window", low=float(low), high=float(max(high, low + 1)))
     spacings = np.array([inspection.canonical_spacing for inspection in found])
-    return spacing_recipe(spacings, tuple(intensity), dims)
+    shapes = np.array([inspection.canonical_shape for inspection in found])
+    return spacing_recipe(spacings, shapes, tuple(intensity), dims)
 
 
 def _check_target(target: Path) -> None:

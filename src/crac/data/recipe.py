@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from crac.data.grid import Shape, check_size, resample, resample_labels, window
 from crac.data.restore import Restoration
-from crac.errors import InputError
+from crac.errors import InputError, checked
 
 Size = Annotated[int, Field(ge=1, le=2**15)]
 Millimetres = Annotated[float, Field(gt=0, le=1e4)]
@@ -45,7 +45,8 @@ class Geometry(Strict):
     @classmethod
     def of(cls, shape: Sequence[int], affine: NDArray[np.float64]) -> Self:
         """Return the geometry of an array with this shape and affine."""
-        return cls.model_validate({"shape": list(shape), "affine": np.asarray(affine, dtype=np.float64).tolist()})
+        content = {"shape": list(shape), "affine": np.asarray(affine, dtype=np.float64).tolist()}
+        return checked(cls, content, "the grid of the image")
 
     @property
     def spacing(self) -> tuple[float, float, float]:

@@ -32,15 +32,20 @@ The paper does not print its spacing. At 2 x 2 x 8 mm the crop covers 384 x 384 
 """
 
 
-def spacing_recipe(spacings: NDArray[np.float64], intensity: tuple[Intensity, ...], dims: Dims = 3) -> Recipe:
+def spacing_recipe(
+    spacings: NDArray[np.float64], shapes: NDArray[np.int64], intensity: tuple[Intensity, ...], dims: Dims = 3
+) -> Recipe:
     """Return the recipe for everything else: canonical orientation, the median spacing of the data set.
 
-    ``spacings`` are those of each image after orientation, ``(N, 3)``; ``intensity`` has one scaling a channel. Slices
-    are cut across the coarsest axis. With ``dims=2`` that axis is not resampled, for slices would mix.
+    ``spacings`` and ``shapes`` are those of each image after orientation, ``(N, 3)``; ``intensity`` has one scaling a
+    channel. Slices are cut across the coarsest axis, or across that along which there is one voxel only. With
+    ``dims=2`` that axis is not resampled, for slices would mix.
     """
     median = np.median(spacings, axis=0)
     # Isotropic up to rounding counts as isotropic: slices are then axial.
     slice_axis = int(np.argmax(median)) if median.max() > 1.01 * median.min() and median[2] < median.max() else 2
+    single = np.flatnonzero(np.median(shapes, axis=0) == 1)  # what a file gives as the thickness says nothing
+    slice_axis = int(single[0]) if len(single) == 1 else slice_axis
     order = [slice_axis, *(axis for axis in (2, 1, 0) if axis != slice_axis)]
     depth, height, width = (float(median[axis]) for axis in order)
     return Recipe(

@@ -45,8 +45,9 @@ class Upright(NamedTuple):
     @classmethod
     def of_file(cls, shape: Sequence[int], affine: NDArray[np.float64]) -> Self:
         """Return how volumes ``(X, Y, Z)`` with no more than a header are turned: slices across the coarsest axis."""
-        spacing = voxel_sizes(affine)[np.argsort(io_orientation(affine)[:, 0])]
-        return cls.native(spacing_recipe(spacing[None], (MR_INTENSITY,)), Geometry.of(shape, affine))
+        axes = np.argsort(io_orientation(affine)[:, 0])
+        recipe = spacing_recipe(voxel_sizes(affine)[None, axes], np.array(shape)[None, axes], (MR_INTENSITY,))
+        return cls.native(recipe, Geometry.of(shape, affine))
 
     def turn(self, volume: NDArray[Any]) -> NDArray[Any]:
         """Return ``(..., slices, rows, columns)`` of a volume ``(..., *S)``."""

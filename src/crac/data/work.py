@@ -36,6 +36,7 @@ class Inspection:
         voxels: Voxels of each class.
         intensity: Statistics of each channel.
         canonical_spacing: Millimetres along right, anterior, superior.
+        canonical_shape: Voxels along these.
         foreground_range: The 0.5 and 99.5 percentile of the labelled voxels of each channel.
     """
 
@@ -43,6 +44,7 @@ class Inspection:
     voxels: tuple[int, ...] = ()
     intensity: tuple[Statistics, ...] = ()
     canonical_spacing: tuple[float, ...] = ()
+    canonical_shape: tuple[int, ...] = ()
     foreground_range: tuple[tuple[float, float], ...] = ()
 
 
@@ -83,6 +85,7 @@ def inspect_case(label_values: Mapping[int, int], num_classes: int, channels: in
         voxels=tuple(voxels),
         intensity=tuple(map(_statistics, stacked)),
         canonical_spacing=tuple(voxel_sizes(images[0].affine)[axes].tolist()),
+        canonical_shape=tuple(images[0].shape[axis] for axis in axes),
         foreground_range=tuple(_range(channel[foreground] if foreground.any() else channel) for channel in stacked),
     )
 

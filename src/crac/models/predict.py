@@ -53,7 +53,7 @@ class Predicted(NamedTuple):
 def find_images(inputs: Sequence[Path], channels: int) -> list[Image]:
     """The images in files and folders; ``NAME_0000``, ``NAME_0001``, ... are the channels of one.
 
-    A number belongs to the name where there is no ``NAME_0000``, or where it is none of the model's channels.
+    A number belongs to the name where there is no ``NAME_0000``.
 
     Raises:
         ProblemsError: Everything that is wrong with the list.
@@ -73,7 +73,7 @@ def find_images(inputs: Sequence[Path], channels: int) -> list[Image]:
     files = list(dict.fromkeys(files))
     first = {stem(path).removesuffix("_0000") for path in files if stem(path).endswith("_0000")}
     for path in files:
-        name, number = _channel(stem(path), channels, first)
+        name, number = _channel(stem(path), first)
         if number in parts.setdefault(name, {}):
             problems.append(f"{path} and {parts[name][number]} would both be written as {name}")
         parts[name][number] = path
@@ -149,10 +149,10 @@ def predict_images(
     return result
 
 
-def _channel(name: str, channels: int, first: set[str]) -> tuple[str, int]:
-    """Name and channel; a number that cannot be a channel belongs to the name."""
+def _channel(name: str, first: set[str]) -> tuple[str, int]:
+    """Name and channel; a number without a first channel beside it belongs to the name."""
     match = CHANNEL.fullmatch(name)
-    if match is None or (match["name"] not in first and int(match["number"]) >= channels):
+    if match is None or match["name"] not in first:
         return name, 0
     return match["name"], int(match["number"])
 
@@ -171,8 +171,8 @@ def _record(model: Predictor, outputs: Sequence[Output], out: Path, force: bool)
         kept = before.get("outputs", {}) if isinstance(before, dict) else None
         if not isinstance(kept, dict):
             raise InputError(f"{path} is damaged: remove it, and the maps are made again")
-        different = [name for name in model.identity() if before.get(name) != record[name]]
-        different += [name for name, value in settings.items() if kept.get(name, value) != value]
+        other = [name for name in model.identity() if before.get(name) != record[name]]
+        different = other + [name for name, value in settings.items() if kept.get(name, value) != value]
         if not different:
             time = path.stat()
             if not settings.keys() <= kept.keys():
@@ -184,6 +184,8 @@ def _record(model: Predictor, outputs: Sequence[Output], out: Path, force: bool)
                 f"{out} holds maps of another model or other settings ({', '.join(different)}), see {RECORD} there: "
                 "choose another folder, or --force to replace them"
             )
+        if other and (left := sorted(kept.keys() - settings.keys())):
+            raise InputError(f"{out} would keep the {', '.join(left)} of another model: choose another folder")
     write_json(path, record)
     return path.stat().st_mtime_ns
 

@@ -38,8 +38,8 @@ def build_nnunet(
     """
     ways = [[2] * dims] * WAYS_DOWN if strides is None else strides
     downs = [[way] if isinstance(way, int) else list(way) for way in ways]
-    if len(downs) < 2 or any(len(way) != dims or min(way) < 1 for way in downs):
-        raise InputError(f"strides must be at least 2 times {dims} numbers of at least 1; got {strides}")
+    if len(downs) < 2 or any(len(way) != dims or not {1, 2}.issuperset(way) for way in downs):
+        raise InputError(f"strides must be at least 2 times {dims} numbers, each 1 or 2; got {strides}")
     levels = len(downs) + 1
     dynunet = require("monai.networks.nets").DynUNet
     network = dynunet(

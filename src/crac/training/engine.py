@@ -49,12 +49,15 @@ def start_fabric(config: TrainConfig) -> Fabric:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside Lightning, none of them the user's doing
         from lightning.fabric import Fabric
+        from lightning.fabric.strategies import DDPStrategy
 
         fabric = Fabric(
             accelerator=accelerator,
             devices=config.devices,
             num_nodes=config.nodes,
-            strategy="ddp" if processes > 1 else "auto",
+            # Buffers are the same everywhere from the start, and a process without a validation volume, which never
+            # runs the network there, would leave the others waiting to be sent theirs.
+            strategy=DDPStrategy(broadcast_buffers=False) if processes > 1 else "auto",
             precision=PRECISION[config.precision or "fp32"],
         )
         fabric.launch()

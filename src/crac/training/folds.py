@@ -49,7 +49,7 @@ class Fold:
 
     def finished(self) -> bool:
         """Whether its last epoch is reached."""
-        return RunFolder(self.path).epochs_done() == self.config.epochs
+        return RunFolder(self.path).epochs_done() >= self.config.epochs
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,14 @@ class FoldsResult:
         dice: Best validation Dice of each finished fold.
         broken: Name of a fold -> why it failed.
         left: Folds that are not finished.
+        stopped: Whether somebody asked for the end.
     """
 
     path: Path
     dice: dict[str, float]
     broken: dict[str, str]
     left: list[str]
+    stopped: bool = False
 
 
 def train_folds(
@@ -89,14 +91,15 @@ def train_folds(
         ray: Address of a Ray cluster that trains them instead, ``local`` to start one.
     """
     path = Path(out).absolute()
-    planned = _plan(config.absolute(), path, folds)
     for number in only:
         check_number("fold", number, least=0, most=folds - 1, whole=True)
     if jobs is not None:
         check_number("jobs", jobs, least=1, whole=True)
+    planned = _plan(config.absolute(), path, folds)
     chosen = [planned[number] for number in only] if only else planned
     waiting = [fold for fold in chosen if not fold.finished()]
     broken: dict[str, str] = {}
+    stopped = False
     alone = ray is None and (jobs or 1) == 1
     for event in run_jobs(iter(waiting), partial(_train_fold, quiet=not alone), jobs, ray):
         if isinstance(event, Fold):
@@ -106,7 +109,7 @@ def train_folds(
         if event.problem:
             broken[event.job] = event.problem
         note(f"{event.job} {_state(event)} in {duration(event.seconds)}")
-        if event.stopped:
+        if stopped := event.stopped:
             break
     dice = {}
     for fold in planned:
@@ -115,7 +118,7 @@ def train_folds(
                 dice[fold.name] = float(Checkpoint.read_info(RunFolder(fold.path).best)["dice"])
             except DamagedError as error:
                 broken[fold.name] = str(error)
-    return FoldsResult(path, dice, broken, [fold.name for fold in planned if fold.name not in dice])
+    return FoldsResult(path, dice, broken, [fold.name for fold in planned if fold.name not in dice], stopped)
 
 
 def resume_folds(path: str | Path, *, jobs: int | None = None, ray: str | None = None) -> FoldsResult:
@@ -143,15 +146,15 @@ def _plan(config: TrainConfig, path: Path, folds: int) -> list[Fold]:
     check_devices(config)
     check_number("folds", folds, least=2, whole=True)
     store = Store.open(config.data)
+    splits = Split.k_fold(store.cases, folds, config.split_seed)
     if (path / FOLDS).exists():
         own = _written(path / FOLDS)["settings"]
         left_open = [name for name in PLANNED if getattr(config, name) is None]
         config = TrainConfig.make({**config.model_dump(), **{name: own.get(name) for name in left_open}})
     else:
-        config, reason = planned_settings(config, store)
+        config, reason = planned_settings(config, store, min(len(split.train) for split in splits))
         if reason:
             note(f"planned {reason}")
-    splits = Split.k_fold(store.cases, folds, config.split_seed)
     planned = [Fold(config, split, path / f"fold_{number}") for number, split in enumerate(splits)]
     content: dict[str, Any] = {
         "settings": config.model_dump(mode="json"),

@@ -137,10 +137,11 @@ def choose(
     return Plan(patch, batch_size, patches, strides, own.bytes(math.ceil(batch_size / devices), patch))
 
 
-def planned(config: TrainConfig, store: Store) -> tuple[TrainConfig, str]:
+def planned(config: TrainConfig, store: Store, volumes: int | None = None) -> tuple[TrainConfig, str]:
     """Return the settings with precision, patch, batch and strides filled in where they were left open, and the reason.
 
-    The paper's recipe leaves nothing open. In 2-D only precision and batch are: 16 whole slices, or as many as fit.
+    ``volumes`` is how many train, all of the store by default. The paper's recipe leaves nothing open. In 2-D only
+    precision and batch are: 16 whole slices, or as many as fit.
     """
     accelerator, devices = check_devices(config), config.devices * config.nodes
     if config.precision is None:
@@ -175,7 +176,7 @@ def planned(config: TrainConfig, store: Store) -> tuple[TrainConfig, str]:
     if config.memory is None:
         budget = min(budget, MOST[accelerator])
     plan = choose(
-        median, len(cases), budget, strides_for, cost,
+        median, volumes or len(cases), budget, strides_for, cost,
         patch_size=config.patch_size, batch_size=config.batch_size, devices=devices,
     )  # fmt: skip
     config = config.model_copy(update={name: getattr(plan, name) for name in left_open})

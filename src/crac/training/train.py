@@ -69,7 +69,7 @@ def train(config: TrainConfig, out: str | Path, split: Split | None = None) -> R
     store, split = _data(config, split)
     # What only the store or this machine can prove wrong is found before anything is written.
     training_loss(config, store)
-    config, plan = planned(config, store)
+    config, plan = planned(config, store, len(split.train))
     card = model_card(config, store)
     if config.init is not None:
         initial_weights(config.init, card)

@@ -78,6 +78,7 @@ def test_decathlon(tmp_path: Path) -> None:
         ({"labels": {"background": 0, "ignore": 1}}, "'ignore' must have the highest number, after two classes"),
         ({"labels": []}, "labels must map"),
         ({"labels": {"background": 0}}, "without gaps"),
+        ({"labels": {"background": 0} | {f"c{k}": k for k in range(1, 256)}}, "labels must be at most 255, .* got 256"),
         ({"channel_names": {}}, "channel_names"),
         ({"channel_names": {"first": "MRI"}}, "channel_names"),
         ({"file_ending": ".png"}, "file_ending must be one of .nii.gz, .nii, .mgz, .mgh, .nrrd; got '.png'"),

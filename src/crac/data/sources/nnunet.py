@@ -92,6 +92,8 @@ def _classes(path: Path, labels: object) -> tuple[list[str], dict[int, int]]:
         raise InputError(f"{path}: labels must be single numbers; {', '.join(regions)} are regions, which overlap")
     if sorted(labels.values(), key=str) != sorted(range(len(labels)), key=str) or len(labels) < 2:
         raise InputError(f"{path}: labels must be numbered 0, 1, 2, … without gaps; got {labels!r}")
+    if len(labels) - ("ignore" in labels) > IGNORE:
+        raise InputError(f"{path}: labels must be at most {IGNORE}, for a byte holds each; got {len(labels)}")
     names = sorted(labels, key=lambda name: int(labels[name]))
     if "ignore" not in names:
         return names, {}
