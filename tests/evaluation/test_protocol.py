@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from crac.errors import InputError
@@ -24,8 +26,15 @@ def test_a_changed_protocol_says_so():
         ({"class_names": ["only"]}, "at least 2"),
         ({"class_names": ["a", "b"], "masks": ["some"]}, "label_foreground"),
         ({"class_names": ["a", "b"], "masks": []}, "masks"),
-        ({"class_names": ["a", "b"], "tolerance": -1}, "tolerance must be a number of at least 0; got -1"),
-        ({"class_names": ["a", "b"], "empty": -1.0}, "empty must be a number of at least 0; got -1"),
+        (
+            {"class_names": ["a", "b"], "tolerance": -1},
+            "tolerance must be a number of at least 0 and of at most 1000000; got -1",
+        ),
+        ({"class_names": ["a", "b"], "empty": math.inf}, "empty must be a number .* of at most 1000000; got inf"),
+        (
+            {"class_names": ["a", "b"], "empty": -1.0},
+            "empty must be a number of at least 0 and of at most 1000000; got -1",
+        ),
         ({"class_names": ["a", "b"], "unit": "cm"}, "unit must be one of mm, voxel; got 'cm'"),
         ({"class_names": ["a", "b"], "regions": "3d"}, "regions must be one of volume, slice; got '3d'"),
     ],

@@ -91,6 +91,16 @@ def test_the_worst_volume_of_a_patient_counts_where_that_was_promised() -> None:
     assert kept["mean"]["possible"]["argmax"] == pytest.approx(9 / 30 * 0.25)
 
 
+def test_flags_are_counted_by_patient_so_that_a_part_is_no_more_than_the_whole() -> None:
+    fitted = [case._replace(patient=f"p{case.patient}") for case in blocks([(0, 0)] * 10)]
+    (bad, *_), good = blocks([(5, 5)]), blocks([(0, 0)] * 2)
+    cases = [bad._replace(patient="a"), *(case._replace(name=f"g{case.name}", patient="b") for case in good)]
+    found = crac.Guarantees(2, 0.1).fit([case.for_guarantees for case in fitted])
+    flags = realise(found, LoadedCases(cases)).summary["referral"]
+    assert flags["bad"] == pytest.approx(0.5)  # one patient of two, one volume of five
+    assert flags["bad_and_not_flagged"] <= flags["bad"]
+
+
 def test_few_patients_have_no_interval() -> None:
     found = crac.Guarantees(CLASSES, 0.2).fit(patients(12))
     for number, known in ((LEAST_PATIENTS - 1, False), (LEAST_PATIENTS, True)):

@@ -244,6 +244,23 @@ def test_a_calibrator_is_fitted_when_training_ends(tmp_path: Path) -> None:
     assert torch.equal(calibrate.calibrator.weights, found.weights)
 
 
+def test_named_dataloaders_and_ones_that_no_epoch_has_used(tmp_path: Path) -> None:
+    both, named = [batches(), batches()], {"a": batches(), "b": batches()}
+    weights = []
+    for number, (loaders, every) in enumerate([(both, 1), (named, 1), (both, 5)]):
+        torch.manual_seed(0)
+        path = tmp_path / f"{number}.json"
+        own = pl.Trainer(
+            max_epochs=2, accelerator="cpu", default_root_dir=tmp_path, logger=False, enable_progress_bar=False,
+            enable_checkpointing=False, check_val_every_n_epoch=every, num_sanity_val_steps=0,
+            callbacks=[CalibrationCallback(path, num_classes=3, mask="all", weight="volume")],
+        )  # fmt: skip
+        own.fit(Forwarding(), batches(), loaders)
+        weights.append(crac.load_calibrator(path).weights)
+    assert torch.equal(weights[0], weights[1])
+    assert torch.equal(weights[0], weights[2])
+
+
 def test_logits_of_any_module_and_no_file_after_a_dry_run(tmp_path: Path) -> None:
     path = tmp_path / "calibration.json"
 

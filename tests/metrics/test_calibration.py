@@ -243,7 +243,7 @@ def test_the_band_holds_what_is_near_labelled_or_predicted_foreground(spacing):
     assert slices.compute().count == np.sum(planes)
     with pytest.raises(InputError, match=r"spacing must be 3 positive numbers, one per axis; got \(1, 2\)"):
         meter.update(logits=logits, labels=labels, spacing=(1, 2))
-    with pytest.raises(InputError, match="band must be a number of at least 0; got -1"):
+    with pytest.raises(InputError, match="band must be a number of at least 0 and of at most 1000000; got -1"):
         CalibrationMeter(2, band=-1)
 
 

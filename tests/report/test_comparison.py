@@ -44,6 +44,13 @@ def test_three_forms_of_one_table() -> None:
     assert rows[2]["HD95"] == ""
 
 
+def test_names_are_text_in_every_form() -> None:
+    dsc = Column(Measure("dsc", "DSC", 3, True), pd.Series({"a": 1.0}))
+    table = Table("x", "x", {"a": "CE | $5^2$ *y* {~}"}, [dsc])
+    assert table.markdown().splitlines()[2] == r"| CE \| $5^2$ \*y\* {~} | 1.000 |"
+    assert r"CE | \$5\textasciicircum{}2\$ *y* \{\textasciitilde{}\} & 1.000" in table.latex()
+
+
 def test_columns_without_a_better_end_are_neither_marked_nor_ranked() -> None:
     dsc = Column(Measure("dsc", "DSC", 3, True), pd.Series({"a": 1.0, "b": 2.0}))
     gap = Column(Measure("gap", "gap", 3, None, signed=True), pd.Series({"a": 0.1, "b": -0.1}))

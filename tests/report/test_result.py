@@ -47,6 +47,9 @@ def test_results_measured_otherwise_are_not_compared(folders):
     first = Result.read(folders(), "first")
     settings = {**first.summary["settings"], "unit": "voxel"}
     other = Result("other", {**first.summary, "settings": settings}, first.rows)
+    grid = Result("other", {**first.summary, "settings": {**first.summary["settings"], "grid": "prepared"}}, first.rows)
+    with pytest.raises(InputError, match="first and other cannot be compared: grid is 'native' and 'prepared'"):
+        check_comparable([first, grid])
     with pytest.raises(InputError, match="first and other cannot be compared: unit is 'mm' and 'voxel'"):
         check_comparable([first, other])
     stranger = Result("other", first.summary, [{**row, "patient": "somebody else"} for row in first.rows])

@@ -135,7 +135,7 @@ def _leads(group: Group, measure: Measure, than: str) -> str:
     if (found := leaders(group, measure)) is None:
         return ""
     first, one = found
-    text = f"{_named(group, first)} on {group.title}, {measure.shown(one.estimate)}"
+    text = f"{_named(group, first)} on {group.title}, {measure.shown(one.estimate)} as the mean over patients"
     others = [method for method in group.methods if method not in first]
     if not others:
         return f"{text}, and there is no other"
@@ -143,6 +143,8 @@ def _leads(group: Group, measure: Measure, than: str) -> str:
         return f"{text}, of {patients(group)} patients, too few to compare"
     compared = [group.difference(first[0], other, measure) for other in others]
     beaten = sum(other is not None and other.verdict == "better" for other in compared)
+    if len(others) == 1:
+        return f"{text}, {'' if beaten else 'not '}significantly {than} than the other"
     share = f"all {beaten}" if beaten == len(others) else f"{beaten or 'none'} of the {len(others)}"
     return f"{text}, significantly {than} than {share} others"
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, get_args
 
 from crac.errors import InputError, check_number, one_of
 from crac.metrics import CalibrationMeter
-from crac.metrics.masks import MASKS, Mask
+from crac.metrics.masks import FARTHEST, MASKS, Mask
 from crac.metrics.segmentation import Definition, Empty
 
 Regions = Literal["volume", "slice"]
@@ -70,9 +70,10 @@ class Protocol:
         names = list(self.class_names)
         if len(names) == 1 or len(set(names)) != len(names):
             raise InputError(f"class_names must be at least 2 different names; got {names!r}")
-        check_number("tolerance", self.tolerance, least=0)
+        check_number("tolerance", self.tolerance, least=0, most=FARTHEST)
+        check_number("band", self.band, least=0, most=FARTHEST)
         if not isinstance(self.empty, str):
-            check_number("empty", self.empty, least=0)
+            check_number("empty", self.empty, least=0, most=FARTHEST)
         if not self.masks:
             raise one_of("masks", self.masks, MASKS)
         for argument, values, accepted in (

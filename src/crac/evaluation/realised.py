@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from crac.errors import InputError
 from crac.evaluation.case import CaseSource
 from crac.guarantees import Guarantees, risk_coverage
@@ -166,14 +164,18 @@ def _class_summary(found: Guarantees, number: int, rows: Sequence[Row]) -> dict[
 
 def _referral_summary(found: Guarantees, rows: Sequence[Row]) -> dict[str, Any]:
     referral = found.referral
-    bad = [{**row, "passed": float(row["dice"] < referral.acceptable and not row["flagged"])} for row in rows]
+    bad = [
+        row | {"bad": float(row["dice"] < referral.acceptable)}
+        | {"passed": float(row["dice"] < referral.acceptable and not row["flagged"])}
+        for row in rows
+    ]  # fmt: skip
     curve = risk_coverage([row["doubt"] for row in rows], [1 - row["dice"] for row in rows])
     return {
         "score": referral.score,
         "acceptable": referral.acceptable,
         "reason": referral.reason,
-        "flagged": float(np.mean([row["flagged"] for row in rows])),
-        "bad": float(np.mean([row["dice"] < referral.acceptable for row in rows])),
+        "flagged": known_mean(_known(bad, "flagged", found.unit)),
+        "bad": known_mean(_known(bad, "bad", found.unit)),
         "bad_and_not_flagged": 1 - _coverage(bad, "passed", found.unit)["realised"],
         "area": curve.area,
         "area_best": curve.best,

@@ -15,6 +15,7 @@ from crac.losses import SegmentationLoss
 
 require("lightning")
 from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402
+from lightning.pytorch.utilities import CombinedLoader  # noqa: E402
 
 
 class MultiplierCallback(Callback):  # type: ignore[misc]
@@ -151,8 +152,9 @@ class CalibrationCallback(Callback):  # type: ignore[misc]
 
     @torch.no_grad()
     def _batches(self, trainer: Trainer, module: LightningModule) -> Iterator[tuple[Tensor, Tensor]]:
-        loaders = trainer.val_dataloaders
-        for loader in loaders if isinstance(loaders, list | tuple) else [loaders]:
+        if trainer.val_dataloaders is None:  # no epoch has been validated
+            trainer.fit_loop.epoch_loop.val_loop.setup_data()
+        for loader in CombinedLoader(trainer.val_dataloaders).flattened:
             for batch in loader:
                 with trainer.strategy.precision_plugin.val_step_context():
                     yield self.predict(module, trainer.strategy.batch_to_device(batch, module.device))

@@ -13,7 +13,7 @@ from crac.functional.arrays import Array, as_tensor
 from crac.functional.patches import check_integers
 from crac.metrics.cells import cut_cells
 from crac.metrics.counts import Counts, TopLabel, count_voxels
-from crac.metrics.masks import MASKS, Mask, holding, select_voxels
+from crac.metrics.masks import FARTHEST, MASKS, Mask, holding, select_voxels
 from crac.metrics.results import CalibrationResult, result
 from crac.metrics.slabs import cut
 
@@ -57,7 +57,7 @@ class CalibrationMeter:
         band: float = 5.0,
     ) -> None:
         check_number("num_classes", num_classes, least=2, whole=True)
-        check_number("band", band, least=0)
+        check_number("band", band, least=0, most=FARTHEST)
         if not isinstance(mask, str):
             mask = _checked_mask(mask)
         elif mask not in MASKS:

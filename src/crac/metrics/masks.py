@@ -12,6 +12,8 @@ from crac.functional.distances import within
 
 Mask = Literal["label_foreground", "predicted_foreground", "union_foreground", "band", "all"]
 MASKS = get_args(Mask)
+FARTHEST = 1_000_000
+"""No distance that is asked for is larger, in millimetres or voxels."""
 
 
 def holding(labels: Tensor, ignore_index: int | None) -> Tensor:

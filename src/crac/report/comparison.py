@@ -17,7 +17,9 @@ markupsafe, pandas = require("markupsafe"), require("pandas")
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-ESCAPES = str.maketrans({"\\": r"\textbackslash{}", "±": r"$\pm$", "λ": r"$\lambda$", **{c: rf"\{c}" for c in "_%&#"}})
+ESCAPES = str.maketrans({"\\": r"\textbackslash{}", "±": r"$\pm$", "λ": r"$\lambda$", "~": r"\textasciitilde{}",
+                         "^": r"\textasciicircum{}", **{c: rf"\{c}" for c in "_%&#${}"}})  # fmt: skip
+MARKS = str.maketrans({c: rf"\{c}" for c in "\\|*`<"})
 
 
 class Style(NamedTuple):
@@ -30,7 +32,7 @@ class Style(NamedTuple):
     escape: Callable[[str], str]
 
 
-MARKDOWN = Style("**{}**", "<u>{}</u>", "±", "-", str)
+MARKDOWN = Style("**{}**", "<u>{}</u>", "±", "-", lambda text: text.translate(MARKS))
 HTML = Style("<b>{}</b>", "<u>{}</u>", "±", "-", lambda text: str(markupsafe.escape(text)))
 LATEX = Style(r"\textbf{{{}}}", r"\underline{{{}}}", r"$\pm$", "--", lambda text: text.translate(ESCAPES))
 

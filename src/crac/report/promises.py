@@ -162,5 +162,5 @@ def _risk_words(referral: Mapping[str, Any]) -> str:
         for key, words in (("area", "by the model's own doubt"), ("area_best", "at best"), ("area_chance", "by chance"))
         if referral[key] is not None
     )
-    flagged = f"{100 * referral['flagged']:.0f} % of cases are flagged" if referral["flagged"] is not None else ""
+    flagged = f"{100 * referral['flagged']:.0f} % of patients are flagged" if referral["flagged"] is not None else ""
     return f"Area under the curve: {areas}; {flagged}." if flagged else f"Area under the curve: {areas}."

@@ -23,7 +23,7 @@ from crac.report.measure import Difference, Measure
 
 SUMMARY, ROWS, PROMISED = "summary.json", "per_volume.csv", "guarantees.csv"
 NAMES = ("volume", "patient", "class")
-SAME = ("class_names", "bins", "threshold", "hd95", "empty", "tolerance", "unit", "regions", "band")
+SAME = ("class_names", "bins", "threshold", "hd95", "empty", "tolerance", "unit", "grid", "regions", "band")
 """Settings that must agree where results are compared."""
 
 

@@ -94,7 +94,7 @@ def realised_lines(summary: dict[str, Any]) -> list[str]:
             )
     referral = summary["referral"]
     lines.append(
-        f"flags: {100 * referral['flagged']:.1f} % of volumes; {100 * referral['bad']:.1f} % had a Dice below "
+        f"flags: {100 * referral['flagged']:.1f} % of patients; {100 * referral['bad']:.1f} % had a Dice below "
         f"{referral['acceptable']:g}, {100 * referral['bad_and_not_flagged']:.1f} % and no flag"
     )
     return lines

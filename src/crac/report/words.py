@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crac.evaluation.crossfit import Gain
-from crac.metrics.claims import side_of_zero, too_few
+from crac.metrics.claims import known_mean, side_of_zero, too_few
 from crac.metrics.ranks import Interval
 from crac.report.measure import Difference, Measure
 from crac.report.result import Result
@@ -59,12 +59,13 @@ def verdict(
 def _alone(result: Result, mask: str, who: str) -> list[str]:
     gap = Interval(*result.over_patients(f"gap[{mask}]"))
     dice = Interval(*result.over_patients("dsc"))
-    overlap = f"its segmentations overlap with the labels by a Dice of {dice.estimate:.3f}"
+    known = dice.estimate == dice.estimate
+    overlaps = [f"its segmentations overlap with the labels by a Dice of {dice.estimate:.3f}"] * known
     if gap.low != gap.low:
         number = result.patients_with(f"gap[{mask}]")
         return [
             f"{too_few(number)}: this page describes these patients and claims nothing beyond them.",
-            f"On them, confidence minus accuracy is {points(gap.estimate)}, and {overlap}.",
+            f"On them, {', and '.join([f'confidence minus accuracy is {points(gap.estimate)}', *overlaps])}.",
         ]
     span = f"(95 % interval {points(gap.low, '')} to {points(gap.high)})"
     side = _side(gap)
@@ -84,13 +85,13 @@ def _alone(result: Result, mask: str, who: str) -> list[str]:
         own = Interval(*result.over_patients(f"gap.{region}[{mask}]"))
         if own.low == own.low:
             found.append(f"{where} {SIDES[_side(own)]} ({points(own.estimate)})")
-    second = "; ".join([", ".join(found), overlap] if found else [overlap])
-    return [first, f"{second[0].upper()}{second[1:]}."]
+    second = "; ".join([", ".join(found)] * bool(found) + overlaps)
+    return [first, f"{second[0].upper()}{second[1:]}."] if second else [first]
 
 
 def _side(gap: Interval) -> int:
-    """Which side of 0 a gap lies on; one that is shown as 0.0 lies on none."""
-    return 0 if points(gap.estimate, "") == "0.0" else side_of_zero(gap)
+    """Which side of 0 a gap lies on; one whose interval, as shown, holds 0.0 lies on none."""
+    return 0 if "0.0" in [points(value, "") for value in gap] else side_of_zero(gap)
 
 
 def _compared(results: Sequence[Result], differences: Sequence[Sequence[Difference]]) -> list[str]:
@@ -98,7 +99,16 @@ def _compared(results: Sequence[Result], differences: Sequence[Sequence[Differen
     for number, name in enumerate(("calibration error (ECE)", "Dice")):
         changes = [own[number] for own in differences]
         measure = changes[0].measure
-        means = [measure.shown(each.over_patients(measure.key)[0]) for each in results]
+        values = [each.by_patient(measure.key) for each in results]
+        known = [{patient for patient, value in own.items() if value == value} for own in values]
+        shared = set.intersection(*known)
+        partly = any(own != shared for own in known)
+        means = [
+            measure.shown(
+                known_mean([own[patient] for patient in shared]) if partly else each.over_patients(measure.key)[0]
+            )
+            for own, each in zip(values, results, strict=True)
+        ]
         if len(changes) == 1:
             against = f"{means[1]} for {results[1].label} against {means[0]} for {first.label}"
             found = f"{against} (difference {changes[0].interval}): {changes[0].words}"
@@ -106,7 +116,12 @@ def _compared(results: Sequence[Result], differences: Sequence[Sequence[Differen
             others = zip(means[1:], results[1:], changes, strict=True)
             listed = [f"{mean} for “{result.label}” ({change.words})" for mean, result, change in others]
             found = f"{means[0]} for “{first.label}”; against it {', '.join(listed[:-1])} and {listed[-1]}"
-        sentences.append(f"The {name} is {found}.")
+        where = (
+            f"On the {len(shared)} patients that {'both' if len(results) == 2 else 'all'} have, the"
+            if partly
+            else "The"
+        )
+        sentences.append(f"{where} {name} is {found}.")
     return sentences
 
 
@@ -127,7 +142,9 @@ def points(value: float, unit: str = " percentage points") -> str:
 
 def shift(one: Difference) -> str:
     """Say which way a gap moved, where neither way is better."""
-    side = side_of_zero(Interval(one.estimate, one.low, one.high))
+    side = (
+        side_of_zero(Interval(*(float(one.measure.rounded(value)) for value in one[1:4]))) if one.low == one.low else 0
+    )
     return {1: "higher", -1: "lower", 0: "no significant difference"}[side]
 
 
