@@ -102,7 +102,7 @@ def _compared(results: Sequence[Result], differences: Sequence[Sequence[Differen
         values = [each.by_patient(measure.key) for each in results]
         known = [{patient for patient, value in own.items() if value == value} for own in values]
         shared = set.intersection(*known)
-        partly = any(own != shared for own in known)
+        partly = bool(shared) and any(own != shared for own in known)
         means = [
             measure.shown(
                 known_mean([own[patient] for patient in shared]) if partly else each.over_patients(measure.key)[0]
