@@ -23,7 +23,7 @@ def as_tensor(values: Array) -> Tensor:
     return computable(torch.as_tensor(array))
 
 
-def in_steps(values: NDArray[np.float32], steps: int, winner: NDArray[np.intp]) -> NDArray[np.int32]:
+def in_steps(values: NDArray[np.float32], steps: int, winner: NDArray[np.intp]) -> NDArray[np.signedinteger[Any]]:
     """Return probabilities ``(K, *S)`` as whole numbers of steps that sum to ``steps``, the winner still ahead.
 
     The winner makes up for the rounding of the others. Where that would put another class ahead, the others are rounded
@@ -35,9 +35,10 @@ def in_steps(values: NDArray[np.float32], steps: int, winner: NDArray[np.intp]) 
         winner: Class ``S`` that is to be the most probable one.
     """
     first = winner[None]
+    kind: np.dtype[np.signedinteger[Any]] = np.dtype(np.int16 if steps < 2**15 else np.int32)
 
-    def whole(rounded: NDArray[np.float32], first: NDArray[np.intp]) -> NDArray[np.int32]:
-        found = rounded.astype(np.int32)
+    def whole(rounded: NDArray[np.float32], first: NDArray[np.intp]) -> NDArray[np.signedinteger[Any]]:
+        found = rounded.astype(kind)
         rest = steps - found.sum(0, dtype=np.int32, keepdims=True)
         np.put_along_axis(found, first, np.take_along_axis(found, first, 0) + rest, 0)
         return found
