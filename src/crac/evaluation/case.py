@@ -53,6 +53,12 @@ class Case(NamedTuple):
         return slice_axis(self.spacing, self.labels.shape)
 
 
+def single_slice(shape: Sequence[int]) -> int | None:
+    """Return the axis along which there is one voxel only; None if there is no such axis, or more than one."""
+    single = [axis for axis, length in enumerate(shape) if length == 1]
+    return single[0] if len(single) == 1 else None
+
+
 def slice_axis(spacing: Sequence[float], shape: Sequence[int]) -> int:
     """Return the axis of a single slice, else that of the largest spacing; of several alike but for rounding, the last.
 
@@ -60,9 +66,9 @@ def slice_axis(spacing: Sequence[float], shape: Sequence[int]) -> int:
         spacing: Millimetres between voxels along each axis.
         shape: Voxels along each axis.
     """
-    single = [axis for axis, length in enumerate(shape) if length == 1]
-    if len(single) == 1:
-        return single[0]
+    single = single_slice(shape)
+    if single is not None:
+        return single
     largest = max(spacing)
     return max(axis for axis, side in enumerate(spacing) if side > largest * (1 - 1e-4))
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crac.evaluation.case import Case, View
+from crac.evaluation.case import Case, View, single_slice
 from crac.evaluation.protocol import Protocol
 from crac.evaluation.realised import Realised
 from crac.metrics.claims import by_patient, known_mean, patient_mean
@@ -56,11 +56,11 @@ def measure(case: Case, protocol: Protocol, shapes: Shapes | None = None) -> Mea
     in_slices = protocol.regions == "slice" and labels.ndim == 3
     if in_slices:
         batch, target, sides = scores.movedim(axis + 1, 0), labels.movedim(axis, 0), size[:axis] + size[axis + 1 :]
-    single = [each for each, length in enumerate(labels.shape) if length == 1]
-    if labels.ndim == 3 and len(single) == 1:
+    single = single_slice(labels.shape)
+    if labels.ndim == 3 and single is not None:
         # A single slice stored as a volume: all of it would be surface.
-        scores, labels = scores.squeeze(single[0] + 1), labels.squeeze(single[0])
-        del size[single[0]]
+        scores, labels = scores.squeeze(single + 1), labels.squeeze(single)
+        del size[single]
     if not in_slices:
         batch, target, sides = scores.unsqueeze(0), labels.unsqueeze(0), size
     row: dict[str, Any] = {"volume": name, "patient": patient, "voxels": labels.numel()}

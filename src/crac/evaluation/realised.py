@@ -49,8 +49,8 @@ def realise(
 
 def check_patients(found: Guarantees, patients: Iterable[str], volumes: Iterable[str] = ()) -> None:
     """Refuse patients, and volumes by their names, whom guarantees were fitted on: they would prove nothing."""
-    names = set(volumes).intersection(found.fitted.get("names", ()))
-    if known := sorted(names.union(patients) & names.union(found.patients)):
+    again = set(volumes).intersection(found.fitted.get("names", ()))
+    if known := sorted(again.union(set(patients).intersection(found.patients))):
         more = f" and {len(known) - 3} more" if len(known) > 3 else ""
         raise InputError(
             f"guarantees cannot be measured on the patients they were fitted on: {', '.join(known[:3])}{more}"
@@ -164,11 +164,8 @@ def _class_summary(found: Guarantees, number: int, rows: Sequence[Row]) -> dict[
 
 def _referral_summary(found: Guarantees, rows: Sequence[Row]) -> dict[str, Any]:
     referral = found.referral
-    bad = [
-        row | {"bad": float(row["dice"] < referral.acceptable)}
-        | {"passed": float(row["dice"] < referral.acceptable and not row["flagged"])}
-        for row in rows
-    ]  # fmt: skip
+    bad = [row | {"bad": float(row["dice"] < referral.acceptable)} for row in rows]
+    bad = [row | {"passed": row["bad"] * (1 - row["flagged"])} for row in bad]
     curve = risk_coverage([row["doubt"] for row in rows], [1 - row["dice"] for row in rows])
     return {
         "score": referral.score,

@@ -93,9 +93,9 @@ class OneFile(Stored):
     def write(self, folder: Path, probabilities: Array, winner: NDArray[np.intp] | None) -> None:
         """Write the classes on the axis they were on."""
         image = nib.load(self.files[0])
-        found = _as_in(image, self.files[0], probabilities, winner)
-        turned = found if self._first else np.moveaxis(found, 0, 3)
-        _save(folder / self.files[0].name, turned, image, _steps(image, self.files[0]))
+        steps = _steps(image, self.files[0])
+        found = _as_in(image, steps, probabilities, winner)
+        _save(folder / self.files[0].name, found if self._first else np.moveaxis(found, 0, 3), image, steps)
 
 
 class OneFileAClass(Stored):
@@ -116,8 +116,8 @@ class OneFileAClass(Stored):
     def write(self, folder: Path, probabilities: Array, winner: NDArray[np.intp] | None) -> None:
         """Write a file for each class; all are as finely rounded as class 0."""
         first = nib.load(self.files[0])
-        found, steps = _as_in(first, self.files[0], probabilities, winner), _steps(first, self.files[0])
-        for path, part in zip(self.files, found, strict=True):
+        steps = _steps(first, self.files[0])
+        for path, part in zip(self.files, _as_in(first, steps, probabilities, winner), strict=True):
             _save(folder / path.name, part, nib.load(path), steps)
 
 
@@ -138,16 +138,16 @@ class Foreground(Stored):
     def write(self, folder: Path, probabilities: Array, winner: NDArray[np.intp] | None) -> None:
         """Write the foreground; where rounding would change the winner, it is one step off."""
         image = nib.load(self.files[0])
-        dtype = image.get_data_dtype()
+        dtype, steps = image.get_data_dtype(), _steps(image, self.files[0])
         if dtype.kind != "f":
-            found = _as_in(image, self.files[0], probabilities, winner)[1]
+            found = _as_in(image, steps, probabilities, winner)[1]
         else:
             found = probabilities[1].astype(dtype)
             if winner is not None:
                 x, y, z = np.nonzero((1 - found < found) != (winner == 1))
                 side = np.where(winner[x, y, z] == 1, 1, 0).astype(dtype)
                 found[x, y, z] = np.nextafter(found[x, y, z], side)
-        _save(folder / self.files[0].name, found, image, _steps(image, self.files[0]))
+        _save(folder / self.files[0].name, found, image, steps)
 
 
 def rounded(probabilities: Array, dtype: Any, winner: NDArray[np.intp] | None) -> NDArray[Any]:
@@ -175,13 +175,13 @@ def _steps(image: Any, path: Path) -> int:
     return own if inter == 0 and own <= most and abs(own * slope - 1) < 1e-4 else most
 
 
-def _as_in(image: Any, path: Path, probabilities: Array, winner: NDArray[np.intp] | None) -> NDArray[Any]:
+def _as_in(image: Any, steps: int, probabilities: Array, winner: NDArray[np.intp] | None) -> NDArray[Any]:
     """Probabilities of all classes as the numbers that a file of the image's type stores."""
     dtype = image.get_data_dtype()
     if dtype.kind == "f":
         return rounded(probabilities, dtype, winner)
     first = probabilities.argmax(0) if winner is None else winner
-    return in_steps(probabilities, _steps(image, path), first).astype(dtype)
+    return in_steps(probabilities, steps, first).astype(dtype)
 
 
 def _save(path: Path, stored: NDArray[Any], image: Any, steps: int) -> None:

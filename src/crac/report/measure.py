@@ -47,13 +47,19 @@ class Difference(NamedTuple):
     patients: int
 
     @property
+    def side(self) -> int:
+        """1 if all of the interval, as printed, lies above 0, -1 if below; 0 if it holds 0 or there is none."""
+        if self.low != self.low:
+            return 0
+        low, high = self.measure.rounded(self.low), self.measure.rounded(self.high)
+        return side_of_zero(Interval(0.0, float(low), float(high)))
+
+    @property
     def verdict(self) -> str:
         """``better``, ``worse``, or nothing where the interval, as printed, holds 0 or there is none."""
-        if self.low != self.low or self.measure.higher is None:
+        if self.side == 0 or self.measure.higher is None:
             return ""
-        low, high = self.measure.rounded(self.low), self.measure.rounded(self.high)
-        side = side_of_zero(Interval(0.0, float(low), float(high)))
-        return "" if side == 0 else "better" if (side > 0) == self.measure.higher else "worse"
+        return "better" if (self.side > 0) == self.measure.higher else "worse"
 
     @property
     def words(self) -> str:

@@ -100,15 +100,12 @@ def _compared(results: Sequence[Result], differences: Sequence[Sequence[Differen
         changes = [own[number] for own in differences]
         measure = changes[0].measure
         values = [each.by_patient(measure.key) for each in results]
-        known = [{patient for patient, value in own.items() if value == value} for own in values]
+        known = [{patient for patient, value in each.items() if value == value} for each in values]
         shared = set.intersection(*known)
-        partly = bool(shared) and any(own != shared for own in known)
-        means = [
-            measure.shown(
-                known_mean([own[patient] for patient in shared]) if partly else each.over_patients(measure.key)[0]
-            )
-            for own, each in zip(values, results, strict=True)
-        ]
+        partly = bool(shared) and any(each != shared for each in known)
+        own = [known_mean([each[patient] for patient in sorted(shared)]) for each in values]
+        told = own if partly else [each.over_patients(measure.key)[0] for each in results]
+        means = [measure.shown(mean) for mean in told]
         if len(changes) == 1:
             against = f"{means[1]} for {results[1].label} against {means[0]} for {first.label}"
             found = f"{against} (difference {changes[0].interval}): {changes[0].words}"
@@ -116,11 +113,8 @@ def _compared(results: Sequence[Result], differences: Sequence[Sequence[Differen
             others = zip(means[1:], results[1:], changes, strict=True)
             listed = [f"{mean} for “{result.label}” ({change.words})" for mean, result, change in others]
             found = f"{means[0]} for “{first.label}”; against it {', '.join(listed[:-1])} and {listed[-1]}"
-        where = (
-            f"On the {len(shared)} patients that {'both' if len(results) == 2 else 'all'} have, the"
-            if partly
-            else "The"
-        )
+        having = "both" if len(results) == 2 else "all"
+        where = f"On the {len(shared)} patients that {having} have, the" if partly else "The"
         sentences.append(f"{where} {name} is {found}.")
     return sentences
 
@@ -142,10 +136,7 @@ def points(value: float, unit: str = " percentage points") -> str:
 
 def shift(one: Difference) -> str:
     """Say which way a gap moved, where neither way is better."""
-    side = (
-        side_of_zero(Interval(*(float(one.measure.rounded(value)) for value in one[1:4]))) if one.low == one.low else 0
-    )
-    return {1: "higher", -1: "lower", 0: "no significant difference"}[side]
+    return {1: "higher", -1: "lower", 0: "no significant difference"}[one.side]
 
 
 def calibrated(label: str, method: str, judged: str) -> str:
