@@ -41,3 +41,10 @@ def test_methods_that_print_the_same_lead_together(results: list[CellResult]) ->
     assert reading.verdict(group_results([*plain, *same]))[1].startswith(
         "The highest Dice is that of CE and NACL on Phantom"
     )
+
+
+def test_rows_with_fewer_trainings_are_counted(results: list[CellResult]) -> None:
+    lacking = [result for result in results if (result.cell.method, result.cell.run) != ("nacl", 1)]
+    assert "Not every row has every training" not in compose(group_results(results)).markdown()
+    said = "Not every row has every training: 3 of 4 have seed 1. A mean is over those that a row has"
+    assert said in compose(group_results(lacking)).markdown()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -42,6 +43,12 @@ def first_by_rank(group: Group) -> dict[str, Any] | None:
         }
         return {"label": group.labels[first], "better": better}
     return None
+
+
+def incomplete(group: Group) -> dict[int | str, int]:
+    """The trainings that some rows of the tables lack, and how many rows have them."""
+    number = Counter(result.cell.run for method in group.methods for result in group.of[method])
+    return {run: rows for run, rows in number.items() if rows < len(group.methods)}
 
 
 def rivals(group: Group) -> Iterator[tuple[str, str, list[Difference]]]:

@@ -204,6 +204,7 @@ def compose(
         "groups": groups,
         "least": LEAST_PATIENTS,
         "rivals": reading.rivals,
+        "incomplete": reading.incomplete,
         "first_by_rank": reading.first_by_rank,
         "regions": reading.regions,
         "fitted_on": sorted({result.cell.fitted_on for result in results if result.cell.calibrator is not None}),
