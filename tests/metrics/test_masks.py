@@ -13,7 +13,7 @@ from crac.metrics.masks import MASKS, select_voxels
 
 
 def brute_force(
-    mask: str, scores: Tensor, labels: Tensor, band: float, spacing: tuple[float, ...], ignore: int, in_slices: bool
+    mask: str, scores: Tensor, labels: Tensor, band: float, spacing: tuple[float, ...], ignore: int
 ) -> np.ndarray:
     known = labels.numpy() != ignore
     labelled, predicted = (labels.numpy() != 0) & known, scores.argmax(1).numpy() != 0
@@ -21,11 +21,9 @@ def brute_force(
         return known
     if mask == "band":
         seeds = (labelled | predicted) & known
-        images = seeds.reshape(-1, *seeds.shape[-2:]) if in_slices else seeds
-        sides = spacing[-2:] if in_slices else spacing
-        far = np.full(images.shape[1:], np.inf)
-        near = [(distance_transform_edt(~one, sides) if one.any() else far) <= band + 1e-6 for one in images]
-        return np.stack(near).reshape(seeds.shape) & known
+        far = np.full(seeds.shape[1:], np.inf)
+        near = [(distance_transform_edt(~one, spacing) if one.any() else far) <= band + 1e-6 for one in seeds]
+        return np.stack(near) & known
     parts = {"label_foreground": labelled, "predicted_foreground": predicted, "union_foreground": labelled | predicted}
     return parts[mask] & known
 
@@ -41,15 +39,12 @@ def test_every_mask_against_brute_force(data: st.DataObject) -> None:
     scores[:, 0] += torch.where(torch.rand(2, *shape) < rare, 0, 20)
     labels = torch.where(torch.rand(2, *shape) < rare, torch.randint(1, 3, (2, *shape)), 0)
     labels = torch.where(torch.rand(2, *shape) < 0.2, 9, labels)
-    in_slices = data.draw(st.booleans())
     band = data.draw(st.sampled_from([0.0, 1.0, 2.5, 5.0]))
     for mask in MASKS:
         for ignore in (9, None):
             target = labels if ignore is not None else torch.where(labels == 9, 0, labels)
-            keep = select_voxels(
-                mask, scores, target, band=band, spacing=spacing, ignore_index=ignore, in_slices=in_slices
-            )
-            expected = brute_force(mask, scores, target, band, spacing, 9, in_slices)
+            keep = select_voxels(mask, scores, target, band=band, spacing=spacing, ignore_index=ignore)
+            expected = brute_force(mask, scores, target, band, spacing, 9)
             found = np.ones(labels.shape, bool) if keep is None else keep.numpy()
             np.testing.assert_array_equal(found, expected, err_msg=mask)
 
@@ -76,9 +71,9 @@ def test_slices_do_not_see_their_neighbours() -> None:
     labels = torch.zeros(1, 5, 7, 7, dtype=torch.int64)
     labels[0, 2, 3, 3] = 1
     volume = select_voxels("band", scores, labels, band=1)
-    slices = select_voxels("band", scores, labels, band=1, in_slices=True)
+    slices = select_voxels("band", scores[0].transpose(0, 1), labels[0], band=1)
     assert volume[0].sum((1, 2)).tolist() == [0, 1, 5, 1, 0]
-    assert slices[0].sum((1, 2)).tolist() == [0, 0, 5, 0, 0]
+    assert slices.sum((1, 2)).tolist() == [0, 0, 5, 0, 0]
 
 
 def test_arguments_are_checked() -> None:

@@ -31,7 +31,6 @@ def select_voxels(
     band: float = 5.0,
     spacing: Sequence[float] | None = None,
     ignore_index: int | None = None,
-    in_slices: bool = False,
 ) -> Tensor | None:
     """Boolean ``(B, *S)`` of the voxels that count, None for all of them.
 
@@ -43,12 +42,9 @@ def select_voxels(
         band: Largest distance to the foreground of the voxels of the mask ``"band"``, in the unit of ``spacing``.
         spacing: Size of a voxel along each axis of ``S``, 1 by default.
         ignore_index: Label of voxels that never count.
-        in_slices: Take distances within the slices ``(H, W)`` of volumes only.
     """
     ahead = None if mask in ("label_foreground", "all") else scores[:, 0] < scores[:, 1:].amax(1)
-    return select_predicted(
-        mask, ahead, labels, band=band, spacing=spacing, ignore_index=ignore_index, in_slices=in_slices
-    )
+    return select_predicted(mask, ahead, labels, band=band, spacing=spacing, ignore_index=ignore_index)
 
 
 def select_predicted(
@@ -59,7 +55,6 @@ def select_predicted(
     band: float = 5.0,
     spacing: Sequence[float] | None = None,
     ignore_index: int | None = None,
-    in_slices: bool = False,
 ) -> Tensor | None:
     """What :func:`select_voxels` returns, where it is known which voxels are predicted to be ``foreground``.
 
@@ -81,6 +76,5 @@ def select_predicted(
             keep = foreground if keep is None else keep | foreground
         if mask == "band" and keep is not None:
             keep = keep if known is None else keep & known  # what is unknown has no neighbourhood either
-            sides = spacing[-2:] if spacing is not None and in_slices else spacing
-            keep = within(keep, 2 if in_slices else dims, band, sides)
+            keep = within(keep, dims, band, spacing)
     return known if keep is None else keep if known is None else keep & known
