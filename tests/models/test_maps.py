@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import nibabel as nib
 import numpy as np
@@ -22,7 +22,7 @@ from crac.cli import main
 from crac.data import Store
 from crac.errors import InputError, ProblemsError
 from crac.models import planes
-from crac.models.maps import DTYPES, MAPS, Map, Target, keep_largest
+from crac.models.maps import MAPS, DType, Map, Target, keep_largest
 from crac.models.model import Model
 from crac.models.predict import RECORD, find_images, predict_images
 from crac.models.predictor import Piece
@@ -61,7 +61,7 @@ def test_maps_in_pieces_of_files_are_those_in_memory(
     assert not list(folder.rglob(".partial*"))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", get_args(DType))
 def test_precision(dtype: Any, folder: Path) -> None:
     model, images = threshold_model(RECIPES["stored"]), find_images([folder / "in" / "a.nii.gz"], 1)
     predict_images(model, images, folder / "out", outputs=[Map(name, dtype) for name in MAPS])
@@ -279,7 +279,7 @@ def test_command_line(run: Path, store: Store, tmp_path: Path, capsys: pytest.Ca
     assert "holds maps of another model or other settings (mirror)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", get_args(DType))
 def test_maps_of_every_precision_can_be_audited(dtype: str, folder: Path) -> None:
     (folder / "labels").mkdir()
     for path in (folder / "in").iterdir():

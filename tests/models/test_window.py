@@ -11,11 +11,11 @@ from monai.inferers import SlidingWindowInferer
 from torch import Tensor, nn
 
 from crac.models import planes
-from crac.models.window import gaussian, logit_slabs, sliding_window, volume_logits
+from crac.models.window import gaussian, logit_slabs, sliding_window
 
 
 def probabilities(*arguments: Any, **options: Any) -> Tensor:
-    return volume_logits(*arguments, **options).softmax(0)
+    return torch.cat(list(logit_slabs(*arguments, **options)), 1).softmax(0)
 
 
 class Threshold(nn.Module):

@@ -17,7 +17,6 @@ from crac.models.planes import Planes
 from crac.models.predictor import Piece, Prediction
 
 DType = Literal["float32", "float16", "uint8"]
-DTYPES: tuple[DType, ...] = ("float32", "float16", "uint8")
 MAPS: dict[str, Callable[[Prediction], NDArray[Any]]] = {
     "label": lambda prediction: prediction.labels[None],
     "confidence": lambda prediction: prediction.confidence[None],

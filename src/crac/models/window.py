@@ -75,18 +75,6 @@ def logit_slabs(
         yield from _mirrored_windows(network, image, patch_size, batch_size, track, folder)
 
 
-def volume_logits(
-    network: Network,
-    image: Tensor,
-    dims: int,
-    patch_size: Sequence[int] | None = None,
-    batch_size: int = 16,
-    mirror: bool = False,
-) -> Tensor:
-    """Logits ``(K, D, H, W)`` of a whole prepared volume; the arguments are those of :func:`logit_slabs`."""
-    return torch.cat(list(logit_slabs(network, image, dims, patch_size, batch_size, mirror)), 1)
-
-
 def _windows(
     network: Network, image: Tensor, patch_size: Sequence[int], batch_size: int, track: Track = silent
 ) -> Iterator[Tensor]:
