@@ -37,16 +37,13 @@ def surface(mask: Mask) -> Mask:
     return mask & ~inside
 
 
-def surface_distances(
-    prediction: Mask, labels: Mask, spacing: Sequence[float], workers: int = -1
-) -> tuple[Distances, Distances]:
+def surface_distances(prediction: Mask, labels: Mask, spacing: Sequence[float]) -> tuple[Distances, Distances]:
     """Distance of every surface voxel of each mask to the nearest surface voxel of the other.
 
     Args:
         prediction: Boolean, 2-D or 3-D, not empty.
         labels: Boolean of the same shape, not empty.
         spacing: Size of a voxel along each axis.
-        workers: Threads; -1 for one per core.
 
     Returns:
         The distances from ``prediction`` to ``labels`` and back.
@@ -65,7 +62,7 @@ def surface_distances(
         distances = np.zeros(int(np.count_nonzero(source)))
         if len(apart):
             tree = KDTree(np.argwhere(target) * size, compact_nodes=False, balanced_tree=False)
-            distances[: len(apart)] = tree.query(apart, workers=workers)[0]
+            distances[: len(apart)] = tree.query(apart, workers=-1)[0]
         return distances
 
     return directed(first, second), directed(second, first)

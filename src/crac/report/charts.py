@@ -144,14 +144,13 @@ def _shares(curves: Sequence[Curve]) -> Iterable[Markup]:
                 yield tag("rect", words, **box, class_=f"bar c{curve.colour % 7}")
 
 
-def strips(rows: Sequence[Strip], measure: Measure, about: str, legend: bool = True) -> Markup:
+def strips(rows: Sequence[Strip], measure: Measure, about: str) -> Markup:
     """One dot per patient in each row, with the mean and its interval; wide and narrow screens show the same text.
 
     Args:
         rows: What is drawn.
         measure: How values are printed.
         about: What the chart shows, for those who cannot see it.
-        legend: Whether the axis is drawn under the rows.
     """
     low, high, ticks = _scale([value for row in rows for value in row.values.values()], measure)
 
@@ -179,9 +178,8 @@ def strips(rows: Sequence[Strip], measure: Measure, about: str, legend: bool = T
         value = tag("span", with_interval(measure, row.mean), class_="value")
         lines.append(tag("div", tag("span", row.name, class_="name"), drawn, value, class_="strip"))
     axis = [tag("text", measure.shown(tick), x=place(tick), y=12, text_anchor="middle") for tick in ticks]
-    if legend:
-        foot = tag("svg", *axis, height=16, width="100%", aria_hidden="true", class_="ticks")
-        lines.append(tag("div", tag("span", "", class_="name"), foot, tag("span", "", class_="value"), class_="strip"))
+    foot = tag("svg", *axis, height=16, width="100%", aria_hidden="true", class_="ticks")
+    lines.append(tag("div", tag("span", "", class_="name"), foot, tag("span", "", class_="value"), class_="strip"))
     return tag("div", *lines, class_="strips", role="group", aria_label=about)
 
 

@@ -16,7 +16,6 @@ class Measure(NamedTuple):
         decimals: Number of decimals shown.
         higher: Whether a higher value is better; None where neither is.
         signed: Whether a plus sign is shown.
-        unit: Unit of its values, if they have one.
     """
 
     key: str
@@ -24,7 +23,6 @@ class Measure(NamedTuple):
     decimals: int = 3
     higher: bool | None = False
     signed: bool = False
-    unit: str = ""
 
     def shown(self, value: float, signed: bool | None = None) -> str:
         """Return a value as the tables print it, half rounded up as in the paper; zero has no sign."""

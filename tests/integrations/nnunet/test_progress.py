@@ -13,7 +13,7 @@ def test_the_panel_is_appended_below(tmp_path: Path) -> None:
     before = np.random.default_rng(0).integers(0, 255, (50, 600, 3), dtype=np.uint8)
     Image.fromarray(before).save(path)
     curves = {(region, name): [0.1, 0.2, 0.4] for region in ("inner", "outer") for name in ("background", "liver")}
-    add_panel(path, curves, "lambda")
+    add_panel(path, curves)
     after = np.asarray(Image.open(path))
     assert np.array_equal(after[:50], before)
     assert after.shape == (50 + 1800, 600, 3)

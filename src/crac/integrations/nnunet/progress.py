@@ -12,8 +12,8 @@ DPI = 100
 LONGEST_LEGEND = 24
 
 
-def add_panel(path: Path, curves: Mapping[tuple[str, str], Sequence[float]], title: str) -> None:
-    """Append curves to the picture, as wide as the picture is.
+def add_panel(path: Path, curves: Mapping[tuple[str, str], Sequence[float]]) -> None:
+    """Append curves of ``lambda`` to the picture, as wide as the picture is.
 
     nnU-Net draws its picture anew each epoch and offers no room for other curves; appending pixels leaves its
     drawing alone.
@@ -21,7 +21,6 @@ def add_panel(path: Path, curves: Mapping[tuple[str, str], Sequence[float]], tit
     Args:
         path: The picture, which must exist.
         curves: ``(region, class) -> one value per epoch``. Regions differ by line style, classes by colour.
-        title: Title of the vertical axis.
     """
     from matplotlib.figure import Figure
     from PIL import Image
@@ -38,7 +37,7 @@ def add_panel(path: Path, curves: Mapping[tuple[str, str], Sequence[float]], tit
         axes.plot(values, label=f"{label}, {region}", linewidth=4, ls=style, color=colour)
     axes.set_yscale("log")
     axes.set_xlabel("epoch", fontsize=30)
-    axes.set_ylabel(title, fontsize=30)
+    axes.set_ylabel("lambda", fontsize=30)
     axes.tick_params(labelsize=25)
     if len(curves) <= LONGEST_LEGEND:
         axes.legend(fontsize=25, ncols=4, loc="lower left", bbox_to_anchor=(0, 1))

@@ -72,7 +72,7 @@ class _CalibratedTrainer(nnUNetTrainer):  # type: ignore[misc]
                 for region in found["lambda"]
                 for label in self._label_names()
             }
-            add_panel(Path(self.output_folder) / "progress.png", curves, "lambda")
+            add_panel(Path(self.output_folder) / "progress.png", curves)
 
     def save_checkpoint(self, filename: str) -> None:
         """Save the multipliers beside what nnU-Net saves, whole or not at all."""
