@@ -73,7 +73,7 @@ def look_at(cases: SeenCases, evaluation: Evaluation, chosen: dict[str, str] | N
 @torch.inference_mode()
 def _view(cases: SeenCases, name: str, which: str, dsc: float) -> View:
     case, look = cases.load(name), cases.look(name)
-    probabilities = case.scores.softmax(0) if case.from_logits else case.scores
+    probabilities = case.probabilities
     confidence, prediction = probabilities.max(0)
     turn, labels = look.upright.turn, case.labels.cpu().numpy()
     arrays = {
