@@ -1,6 +1,7 @@
 """Files that are whole or not there, and folders on other disks."""
 
 import contextlib
+import csv
 import errno
 import os
 import subprocess
@@ -16,7 +17,7 @@ from conftest_training import small, store  # noqa: F401
 from crac.cli import main
 from crac.data import Store, phantom
 from crac.errors import InputError
-from crac.files import PARTIAL, check_writable, remove_folder, remove_partials, replacing, write_text
+from crac.files import PARTIAL, check_writable, remove_folder, remove_partials, replacing, write_rows, write_text
 
 
 def test_a_link_to_another_disk_is_followed(tmp_path: Path) -> None:
@@ -26,6 +27,15 @@ def test_a_link_to_another_disk_is_followed(tmp_path: Path) -> None:
     assert (tmp_path / "link.txt").is_symlink()
     assert (tmp_path / "disk" / "file.txt").read_text() == "new"
     assert [path.name for path in (tmp_path / "disk").iterdir()] == ["file.txt"]
+
+
+def test_rows_come_back_from_a_table_and_lines_end_as_elsewhere(tmp_path: Path) -> None:
+    rows = [{"volume": 'a, "b"\nc', "dsc": 0.5}, {"volume": "", "dsc": float("nan")}]
+    write_rows(tmp_path / "table.csv", rows)
+    assert b"\r" not in (tmp_path / "table.csv").read_bytes()
+    with (tmp_path / "table.csv").open(newline="", encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    assert found == [{name: str(value) for name, value in row.items()} for row in rows]
 
 
 def test_file_and_folder_are_synced_before_and_after_the_rename(

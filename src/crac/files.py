@@ -1,14 +1,16 @@
 """Files that are written whole or not at all."""
 
 import contextlib
+import csv
 import hashlib
+import io
 import json
 import math
 import os
 import platform
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,15 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file, in UTF-8."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a CSV file whose columns are the keys of the first row."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    write_text(path, text.getvalue())
 
 
 def write_json(path: Path, content: object) -> None:

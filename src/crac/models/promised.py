@@ -1,7 +1,5 @@
 """What guarantees say about a new image, beside its maps: volumes with intervals, sets of voxels, and a flag."""
 
-import csv
-import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,7 @@ import torch
 
 from crac.data.nifti import write_channels
 from crac.errors import InputError
-from crac.files import finite, read_json, write_json, write_text
+from crac.files import finite, read_json, write_json, write_rows
 from crac.guarantees import Guarantees
 from crac.guarantees.counts import VolumeCounter
 from crac.models.maps import Target
@@ -90,11 +88,7 @@ class PromisedWriting:
             write_channels(out / f"{name}_{kind}.nii.gz", channels, shape, np.uint8, self.target.like)
             planes.close()
         rows = self._volumes()
-        text = io.StringIO()
-        writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_text(out / f"{name}_volumes.csv", text.getvalue())
+        write_rows(out / f"{name}_volumes.csv", rows)
         look = self.guarantees.referral.judge(self._counter.doubts())
         fitted = {"fitted_on": self.guarantees.fitted.get("split"), "patients": len(self.guarantees.patients)}
         review = {"look": look.flagged, "reason": look.reason, "doubt": look.doubt, "volumes": rows}

@@ -1,7 +1,5 @@
 """An evaluation on disk."""
 
-import csv
-import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Any
 from crac.errors import InputError
 from crac.evaluation import Evaluation
 from crac.evaluation.views import CASES, save_views
-from crac.files import check_writable, read_json, remove_partials, write_json, write_text, writing
+from crac.files import check_writable, read_json, remove_partials, write_json, write_rows, writing
 from crac.report.page import render, write_page
 from crac.report.result import PROMISED, ROWS, SUMMARY, Result
 
@@ -84,7 +82,7 @@ def write_report(
         for name in before - {SUMMARY}:
             (folder / name).unlink(missing_ok=True)
     for name, rows in tables.items():
-        write_text(folder / name, _csv(rows))
+        write_rows(folder / name, rows)
     if views:
         save_views(views, folder / CASES)
     if result.masks:
@@ -111,11 +109,3 @@ def page_of(folders: Sequence[Path], names: Sequence[str], **options: Any) -> st
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         named = " or ".join(map(str, folders))
         raise InputError(f"{named} does not hold the results of crac evaluate: {error!r}") from error
-
-
-def _csv(rows: Sequence[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()

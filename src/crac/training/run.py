@@ -13,9 +13,7 @@ RUN/tensorboard/          the same numbers for TensorBoard
 """
 
 import contextlib
-import csv
 import importlib.metadata
-import io
 import math
 import os
 import platform
@@ -33,7 +31,7 @@ import torch
 from crac._version import __version__
 from crac.data import Split
 from crac.errors import InputError
-from crac.files import PARTIAL, read_json, remove_folder, replacing, write_json, write_text, writing
+from crac.files import PARTIAL, read_json, remove_folder, replacing, write_json, write_rows, write_text, writing
 from crac.models.checkpoint import Checkpoint, DamagedError
 from crac.models.run import Run
 from crac.progress import note
@@ -156,11 +154,7 @@ class RunFolder(Run):
             Checkpoint(state.result(), {**about, "epoch": state.epoch, **row}).save(self.best)
         if due:
             self.save_last(state, about)
-        text = io.StringIO()
-        table = csv.DictWriter(text, list(state.history[0]))
-        table.writeheader()
-        table.writerows(state.history)
-        write_text(self.path / "metrics.csv", text.getvalue())
+        write_rows(self.path / "metrics.csv", state.history)
 
     def _best_dice(self) -> float:
         try:
