@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 from crac.data import Store
 from crac.errors import InputError
 from crac.evaluation.calibrate import Calibratable
 from crac.evaluation.case import Case, RememberedCases
 from crac.evaluation.crossfit import JUDGED
-from crac.evaluation.protocol import Protocol
+from crac.evaluation.protocol import Grid, Protocol
 from crac.evaluation.run import RunCases
 from crac.files import sha256
 from crac.models.folds import Folds
@@ -31,7 +30,7 @@ class FoldCases:
         folds: str | Path,
         load: Callable[[Path], Model],
         data: str | Path | None = None,
-        grid: Literal["native", "prepared"] = "prepared",
+        grid: Grid = "prepared",
     ) -> None:
         self._load = load
         self._data, self._grid = data, grid

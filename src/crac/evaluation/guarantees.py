@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from crac.calibration import Calibrator, build_calibrator
 from crac.errors import one_of
@@ -13,6 +13,7 @@ from crac.evaluation.case import CaseSource, RememberedCases
 from crac.evaluation.crossfit import left_out
 from crac.evaluation.folds import FoldCases
 from crac.evaluation.nnunet import Orientation
+from crac.evaluation.protocol import Grid
 from crac.evaluation.run import RunCases
 from crac.guarantees import Case, Guarantees
 from crac.guarantees.units import check_alpha
@@ -27,7 +28,6 @@ PARTS = ("validation", "test")
 FOLDS = 5
 """Groups of patients; each is calibrated by what was fitted on the others, if they fitted the calibrator."""
 
-Grid = Literal["native", "prepared"]
 Calibrated = Callable[[Calibrator | None, Grid], RunCases | FoldCases]
 """Makes the cases of a model with a calibrator, on a grid."""
 

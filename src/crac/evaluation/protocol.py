@@ -18,6 +18,7 @@ from crac.metrics import CalibrationMeter
 from crac.metrics.masks import FARTHEST, MASKS, Mask
 from crac.metrics.segmentation import Definition, Empty
 
+Grid = Literal["native", "prepared"]
 Regions = Literal["volume", "slice"]
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -61,7 +62,7 @@ class Protocol:
     empty: Empty = "diagonal"
     tolerance: float = 1.0
     unit: Literal["mm", "voxel"] = "mm"
-    grid: Literal["native", "prepared"] = "native"
+    grid: Grid = "native"
     regions: Regions = "volume"
     band: float = 5.0
     ignore_index: int | None = None
@@ -79,7 +80,7 @@ class Protocol:
         for argument, values, accepted in (
             ("masks", self.masks, MASKS),
             ("unit", [self.unit], ("mm", "voxel")),
-            ("grid", [self.grid], ("native", "prepared")),
+            ("grid", [self.grid], get_args(Grid)),
             ("regions", [self.regions], get_args(Regions)),
         ):
             for value in values:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from crac.evaluation.case import Case
 from crac.evaluation.crossfit import calibrated_case
 from crac.evaluation.engine import evaluate
 from crac.evaluation.measure import Evaluation
-from crac.evaluation.protocol import Protocol
+from crac.evaluation.protocol import Grid, Protocol
 from crac.evaluation.realised import check_patients, realise
 from crac.evaluation.views import Look, look_at
 from crac.files import sha256
@@ -46,7 +46,7 @@ class RunCases:
         model: Model,
         store: Store,
         names: Sequence[str],
-        grid: Literal["native", "prepared"] = "prepared",
+        grid: Grid = "prepared",
         transform: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         model.card.check_store(store)
@@ -59,7 +59,7 @@ class RunCases:
         model: Model,
         split: str = "test",
         data: str | Path | None = None,
-        grid: Literal["native", "prepared"] = "prepared",
+        grid: Grid = "prepared",
     ) -> Self:
         """The cases of a run's own split; the arguments are those of :func:`evaluate_run`."""
         if split not in PARTS:
