@@ -11,8 +11,7 @@ import torch
 import crac
 from crac.cli import main
 from crac.data import Store
-from crac.evaluation import Protocol, evaluate
-from crac.evaluation.run import RunCases, evaluate_run
+from crac.evaluation.run import evaluate_run
 
 
 def rows(folder: Path) -> dict[str, dict[str, str]]:
@@ -70,14 +69,3 @@ def test_processes_measure_a_run_alike(run: Path) -> None:
     for one, two in zip(alone.rows, shared.rows, strict=True):  # other numbers of threads round differently
         for column in alone.columns:
             assert two[column] == pytest.approx(one[column], rel=1e-4, abs=1e-6, nan_ok=True), column
-
-
-def test_logits_can_be_transformed_before_they_are_measured(run: Path, store: Store) -> None:
-    model, protocol = crac.load(run, "cpu"), Protocol.named("paper", store.class_names, regions="slice")
-    names = store.split().test
-    plain, cold = (
-        evaluate(RunCases(model, store, names, transform=transform), protocol).per_volume()
-        for transform in (None, lambda logits: logits / 20)
-    )
-    assert cold["dsc"]["mean"] == plain["dsc"]["mean"]
-    assert cold["ece[all]"]["mean"] != pytest.approx(plain["ece[all]"]["mean"], abs=1e-3)

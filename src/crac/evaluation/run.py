@@ -1,13 +1,12 @@
 """Cases from a run: what its model says about the volumes of its own split."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from crac.calibration.volume import calibrate_volume
 from crac.data import Store
@@ -38,19 +37,11 @@ class RunCases:
         names: Which of them.
         grid: ``"prepared"``: logits of the volume as the network sees it; ``"native"``: probabilities on the grid of
             the image, against the label as it was drawn.
-        transform: Applied to the logits ``(K, D, H, W)``.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        store: Store,
-        names: Sequence[str],
-        grid: Grid = "prepared",
-        transform: Callable[[Tensor], Tensor] | None = None,
-    ) -> None:
+    def __init__(self, model: Model, store: Store, names: Sequence[str], grid: Grid = "prepared") -> None:
         model.card.check_store(store)
-        self.model, self.store, self.names, self.grid, self.transform = model, store, list(names), grid, transform
+        self.model, self.store, self.names, self.grid = model, store, list(names), grid
 
     @classmethod
     def of(
@@ -84,8 +75,6 @@ class RunCases:
         """Let the model predict a volume."""
         about, ignored = self.store.cases[name], self.store.ignore_index
         logits = self.model.logits(torch.from_numpy(np.array(self.store.image(name), dtype=np.float32)))
-        if self.transform is not None:
-            logits = self.transform(logits)
         calibrator = self.model.calibrator
         if self.grid == "prepared":
             labels = torch.from_numpy(np.array(self.store.label(name))).to(logits.device)
