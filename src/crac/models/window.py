@@ -17,19 +17,18 @@ SIGMA = 0.125
 """Standard deviation of the Gaussian that weighs a window, as a share of the window's sides."""
 
 
-def sliding_window(network: Network, patch_size: Sequence[int] | None, batch_size: int = 1) -> Network:
+def sliding_window(network: Network, patch_size: Sequence[int] | None) -> Network:
     """The network for 3-D images larger than the patches it was trained on.
 
     Args:
         network: Maps ``(B, C, D, H, W)`` to logits.
-        patch_size: ``(D, H, W)`` of the window, None for the whole image at once.
-        batch_size: Windows at a time.
+        patch_size: ``(D, H, W)`` of the windows, taken one at a time; None for the whole image at once.
     """
     if patch_size is None:
         return network
 
     def whole(images: Tensor) -> Tensor:
-        return torch.stack([torch.cat(list(_windows(network, image, patch_size, batch_size)), 1) for image in images])
+        return torch.stack([torch.cat(list(_windows(network, image, patch_size, 1)), 1) for image in images])
 
     return whole
 
