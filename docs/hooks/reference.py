@@ -1,7 +1,9 @@
 """Pages of the reference that are read from the program: commands from their parsers, settings from their models."""
 
 import argparse
+import itertools
 import re
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +12,7 @@ from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from crac.benchmark.suite import DataSet, Method, Phantom, Suite
+from crac.benchmark.suite import DataSet, Method, Phantom, Suite, Variant
 from crac.cli import COMMANDS, build_parser
 from crac.training import TrainConfig
 
@@ -36,9 +38,24 @@ def commands() -> str:
     ]
     for name, command in COMMANDS.items():
         (parser,) = (action.choices[name] for action in build_parser(name)._actions if has_parsers(action))
-        lines += ["", f"## crac {name}", "", f"{command.HELP[0].upper()}{command.HELP[1:]}.", "", *arguments(parser)]
-        lines += ["", "```text", command.EXAMPLE, "```"]
+        lines += ["", f"## crac {name}", "", f"{sentence(command.HELP)}.", "", *arguments(parser)]
+        lines += explained(command.EXAMPLE)
     return "\n".join(lines)
+
+
+def explained(text: str) -> Iterator[str]:
+    """Yield what stands under the options of a command: sentences as paragraphs, what is indented as it is typed."""
+    for typed, lines in itertools.groupby(text.splitlines(), lambda line: not line or line.startswith(" ")):
+        part = "\n".join(lines).strip("\n")
+        if part and typed:
+            yield from ("", "```text", textwrap.dedent(part), "```")
+        elif part:
+            yield from ("", sentence(part))
+
+
+def sentence(text: str) -> str:
+    """Return text that begins with a capital letter; the others stay as they are."""
+    return f"{text[0].upper()}{text[1:]}"
 
 
 def arguments(parser: argparse.ArgumentParser, level: int = 3) -> Iterator[str]:
@@ -52,9 +69,9 @@ def arguments(parser: argparse.ArgumentParser, level: int = 3) -> Iterator[str]:
         meaning = (action.help or "") % {"default": action.default, "prog": parser.prog}
         yield f"| `{name}`{required} | {cell(values(action))} | {cell(meaning)} |"
     for action in filter(has_parsers, parser._actions):
-        explained = {choice.dest: choice.help for choice in action._choices_actions}
+        helps = {choice.dest: choice.help for choice in action._choices_actions}
         for name, sub in action.choices.items():
-            yield from ("", f"{'#' * level} {sub.prog}", "", f"{(explained.get(name) or name).capitalize()}.", "")
+            yield from ("", f"{'#' * level} {sub.prog}", "", f"{sentence(helps.get(name) or name)}.", "")
             yield from arguments(sub, level + 1)
 
 
@@ -97,7 +114,12 @@ def settings() -> str:
         "",
         *fields(Suite),
     ]
-    parts = (("A data set of a suite", DataSet), ("Its phantoms", Phantom), ("A method of a suite", Method))
+    parts = (
+        ("A data set of a suite", DataSet),
+        ("Its phantoms", Phantom),
+        ("A method of a suite", Method),
+        ("A variant of a suite", Variant),
+    )
     for title, model in parts:
         lines += ["", f"### {title}", "", *fields(model)]
     return "\n".join(lines)

@@ -74,6 +74,19 @@ def test_markdown_is_rendered(site: Path) -> None:
         assert not re.findall(r"```|:(?:class|func|data|meth):|\*\*\w|<p>[-|] ", text), page
 
 
+def test_commands_and_settings_stand_as_the_program_has_them(site: Path) -> None:
+    commands, settings = (
+        prose((site / "reference" / f"{name}.html").read_text(encoding="utf-8")) for name in ("commands", "settings")
+    )
+    for sentence in (
+        "Print the folder that holds the trainers, for nnUNet_extTrainer.",  # letters are as large as in the help
+        "<p>RAW is only read. STORE is complete once it holds manifest.json",  # sentences are no block of code
+        "processes (default: one a core)",  # nothing that holds on this machine alone
+    ):
+        assert sentence in commands
+    assert "Whether predictions are averaged over mirrored images." in settings
+
+
 def test_badges_say_what_the_package_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = importlib.util.spec_from_file_location("figures", ROOT / "docs" / "figures.py")
     figures = importlib.util.module_from_spec(spec)

@@ -13,8 +13,8 @@ HELP = "train and audit two small networks on made-up patients"
 EXAMPLE = """example:
   crac demo --out demo      then open demo/index.html
 
-Needs no data and no GPU: it makes patients, trains one network as most are and one with crac, calibrates both, lets the
-second promise, measures all on held-out patients and writes one page. What is printed is what was measured."""
+Needs no data and no GPU: it makes patients, trains one network as most are and one with crac, calibrates both, fits the
+promises of the second, measures all on held-out patients and writes one page. What is printed is what was measured."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

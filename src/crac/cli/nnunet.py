@@ -10,7 +10,7 @@ from crac.cli import apply, calibrate
 from crac.errors import ProblemsError
 
 NAME = "nnunet"
-HELP = "nnU-Net v2: trainers, and calibration of models it has trained"
+HELP = "trainers for nnU-Net v2, and calibration of models it has trained"
 EXAMPLE = """examples:
   export nnUNet_extTrainer="$(crac nnunet path)"     tell nnU-Net where the trainers are
   crac nnunet check                                  would a training start?

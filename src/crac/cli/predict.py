@@ -18,7 +18,8 @@ EXAMPLE = """examples:
   crac predict runs/crac ct.nii.gz --out maps --maps label probabilities --dtype uint8
 
 RUN is the folder of a run, a checkpoint file, or a folder of folds; several are an ensemble, runs before images.
-INPUT is a NIfTI file, or a folder of them; NAME_0000.nii.gz, NAME_0001.nii.gz, ... are the channels of one image.
+INPUT is an image (NIfTI, NRRD, .mgz, .mgh, or a folder with a DICOM series) or a folder of images; NAME_0000.nii.gz,
+NAME_0001.nii.gz, ... are the channels of one image.
 For each image NAME, OUT holds, on the image's own grid:
   NAME_label.nii.gz          most probable class
   NAME_confidence.nii.gz     probability of the most probable class
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     parser.add_argument("model", type=Path, metavar="RUN", help="folder of a run or of folds, or a checkpoint file")
     parser.add_argument(
-        "input", type=Path, nargs="+", metavar="INPUT", help="further runs, then NIfTI files or folders"
+        "input", type=Path, nargs="+", metavar="INPUT", help="further runs, then images or folders of them"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to")
     add_mirror(parser)

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--spacing", type=float, help=spacing, **axes)
     crop = "voxels kept around the centre, padded where there are fewer (default: flare 30 192 192; nnunet: all)"
     parser.add_argument("--crop", type=int, help=crop, **axes)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
     parser.add_argument("--json", action="store_true", help="print a summary as JSON")
 
 
