@@ -132,6 +132,7 @@ def fields(model: type[BaseModel]) -> Iterator[str]:
     for name, field in model.model_fields.items():
         default: Any = field.get_default(call_default_factory=True, validated_data={})
         shown = "**required**" if default is PydanticUndefined else "" if default is None else f"`{default}`"
+        shown = "as above" if isinstance(default, BaseModel) else shown
         yield f"| `{name}` | {cell(shown)} | {cell(field.description or said.get(name, ''))} |"
 
 
