@@ -39,11 +39,11 @@ class Outcome:
 
 
 class Named(Protocol):
-    """What has a name of its own."""
+    """A job: all that is asked of it is a name by which it is told from others."""
 
     @property
     def name(self) -> str:
-        """The name."""
+        """The name of the job."""
 
 
 Job = TypeVar("Job", bound=Named)

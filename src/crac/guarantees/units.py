@@ -28,7 +28,7 @@ def check_unit(unit: str) -> None:
 
 
 def check_alpha(alpha: float) -> float:
-    """Refuse what is no level."""
+    """Return the risk that is accepted as a number; one that is not between 0 and 1 is refused."""
     if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 1e-9 <= alpha < 1:
         raise InputError(
             f"alpha must be a number between 0 and 1, the risk that is accepted, of at least 1e-9; got {alpha!r}"
