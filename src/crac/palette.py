@@ -14,6 +14,9 @@ ON_IMAGES = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#0072B2")
 MARKERS = "osD^vPX*"
 """One more than there are colours, so that a colour that returns has another marker."""
 
+LINES = ("-", "--", ":", "-.")
+"""Styles of lines, the solid one first."""
+
 STYLE = {"font.size": 11, "axes.spines.top": False, "axes.spines.right": False, "savefig.dpi": 100}
 """Settings of matplotlib, for ``pyplot().rc_context``."""
 

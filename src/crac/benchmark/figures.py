@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from crac.benchmark.results import MAIN, MASK, Group, by_data
 from crac.evaluation.archive import read_arrays
 from crac.metrics.claims import LEAST_PATIENTS
-from crac.palette import MARKERS, PALETTE, STYLE, outline_colour, pyplot
+from crac.palette import LINES, MARKERS, PALETTE, STYLE, outline_colour, pyplot
 from crac.report.plots import critical_difference
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ Drawing = tuple[str, str, Callable[[], "Figure"]]
 """Name of the file without its ending, what the figure shows, and a function that draws it."""
 
 MAPS = "Best and worst volume of every method: outlines (white: label) and confidence"
-LINES = ("--", ":", "-.")
 
 
 def drawings(group: Group) -> Iterator[Drawing]:
@@ -215,7 +214,7 @@ def _multipliers(group: Group) -> Figure:
             shared = all(np.array_equal(first, mean) for mean in own.values())
             for class_, mean in ({"all classes": first} if shared else own).items():
                 axis.plot(
-                    history["epoch"], mean, linestyle=("-", *LINES)[number % 4], label=f"{class_}, {region}",
+                    history["epoch"], mean, linestyle=LINES[number % len(LINES)], label=f"{class_}, {region}",
                     color="black" if shared else PALETTE[group.classes.index(class_) % len(PALETTE)],
                     marker="." if len(mean) < 3 else None, linewidth=1.3,
                 )  # fmt: skip
@@ -240,7 +239,7 @@ def _sweep(group: Group, loss: str) -> Figure:
             numbers.loc[group.ours].dropna(subset="mean").fillna({"std": 0}).iterrows()
         ):
             colour = PALETTE[(1 + index) % len(PALETTE)]
-            axis.axhline(mean, color=colour, linestyle=LINES[index % 3], label=group.labels[str(method)])
+            axis.axhline(mean, color=colour, linestyle=LINES[1 + index % 3], label=group.labels[str(method)])
             axis.axhspan(mean - sd, mean + sd, color=colour, alpha=0.12, linewidth=0)
         axis.set(xlabel=option, ylabel=measure.heading)
     handles, labels = left.get_legend_handles_labels()

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from crac.files import replacing
-from crac.palette import PALETTE, pyplot
+from crac.palette import LINES, PALETTE, pyplot
 
-STYLES = ("-", "--", ":", "-.")
 LABELS = {"lambda": "multiplier λ", "rho": r"penalty weight $\rho$"}
 
 
@@ -32,7 +31,7 @@ def plot_multipliers(history: Sequence[Mapping[str, float]], path: Path, title: 
                 epochs,
                 [row[name] for row in history],
                 color=PALETTE[classes.index(class_) % len(PALETTE)],
-                linestyle=STYLES[regions.index(region) % len(STYLES)],
+                linestyle=LINES[regions.index(region) % len(LINES)],
                 marker="." if len(epochs) < 3 else None,
                 label=f"all classes, {region}" if shared else f"{class_}, {region}",
             )

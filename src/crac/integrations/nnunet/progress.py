@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from crac.files import replacing
+from crac.palette import LINES
 
 DPI = 100
 LONGEST_LEGEND = 24
@@ -31,9 +32,8 @@ def add_panel(path: Path, curves: Mapping[tuple[str, str], Sequence[float]]) -> 
     axes = figure.subplots()
     regions = list(dict.fromkeys(region for region, _ in curves))
     classes = list(dict.fromkeys(label for _, label in curves))
-    styles = ("-", "--", ":", "-.")
     for (region, label), values in curves.items():
-        style, colour = styles[regions.index(region) % len(styles)], f"C{classes.index(label)}"
+        style, colour = LINES[regions.index(region) % len(LINES)], f"C{classes.index(label)}"
         axes.plot(values, label=f"{label}, {region}", linewidth=4, ls=style, color=colour)
     axes.set_yscale("log")
     axes.set_xlabel("epoch", fontsize=30)
