@@ -131,3 +131,12 @@ def test_bad_arguments_are_named(bins, threshold, named):
 def test_bins_are_counted(bins):
     with pytest.raises(InputError, match="bins must be a whole number"):
         Cells(bins, 1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("bins", [1, 15, 100])
+def test_what_rounding_leaves_above_one_counts_as_one(dtype, bins):
+    cells = Cells(bins, 1e-3)
+    above = torch.tensor([1 + torch.finfo(dtype).eps, 1 + 2**-23, 1.0005, 1.019], dtype=dtype)
+    one = torch.ones_like(above)
+    assert torch.equal(cells.index(above, above.double()), cells.index(one, one.double()))

@@ -95,7 +95,9 @@ class Cells:
         """
         space = scratch or Scratch.like(probabilities)
         single = probabilities.float()
-        odds = torch.div(single, torch.sub(1, single, out=space.single), out=space.single)
+        # Rounding may leave a little more than 1, which is as sure as 1 and not as impossible as 0.
+        rest = torch.sub(1, single, out=space.single).clamp_(min=0)
+        odds = torch.div(single, rest, out=space.single)
         cell = torch.bitwise_right_shift(odds.view(torch.int32), SHIFT, out=space.cell).clamp_(FIRST, LAST)
         cell += space.whole.copy_(self._edges_below(exact, single is probabilities, space.double))
         # Compared as bit patterns, which sort like the values they stand for, to stay in one vectorised type.
