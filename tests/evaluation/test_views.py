@@ -43,6 +43,14 @@ def test_pictures_are_turned_like_every_other():
         np.testing.assert_array_equal(getattr(second, name), getattr(first, name)[:, ::-1, ::-1])
 
 
+def test_a_confidence_that_rounding_leaves_above_one_is_shown_as_sure():
+    case = organ("a", 0)
+    case.scores.copy_(case.scores.round() * 1.01)
+    cases = LookedCases([case])
+    (view,) = look_at(cases, measured(cases))
+    assert set(np.unique(view.confidence)) == {255}
+
+
 def test_large_cases_are_thinned_out_and_empty_ones_shown_whole():
     case = organ("large", 1, (100, 600, 30))
     case.labels[:, 20:580, 5:20] = 1

@@ -79,7 +79,7 @@ def _view(cases: SeenCases, name: str, which: str, dsc: float) -> View:
     arrays = {
         "label": turn(np.where((labels >= 0) & (labels < len(probabilities)), labels, IGNORED)).astype(np.uint8),
         "prediction": turn(prediction.cpu().numpy()).astype(np.uint8),
-        "confidence": turn((255 * confidence.float()).round().cpu().numpy()).astype(np.uint8),
+        "confidence": turn((255 * confidence.float().clamp(max=1)).round().cpu().numpy()).astype(np.uint8),
     }
     labelled = (arrays["label"] > 0) & (arrays["label"] != IGNORED)
     slices, rows, columns = _part(labelled | (arrays["prediction"] > 0), MOST_SLICES, MOST_PIXELS)
