@@ -104,6 +104,36 @@ def test_evaluate_measures_what_came_of_it(calibration: list[str], tmp_path: Pat
     assert referral["area_best"] <= referral["area"]
 
 
+@pytest.mark.parametrize(("fitted", "measured"), [(NAMES, []), ([], NAMES), (NAMES, NAMES)])
+def test_classes_that_are_named_once_have_one_name_everywhere(
+    calibration: list[str], tmp_path: Path, capsys: Any, fitted: list[str], measured: list[str]
+) -> None:
+    promised, out = tmp_path / "guarantees.json", tmp_path / "audit"
+    options = [["--class-names", *names] if names else [] for names in (fitted, measured)]
+    assert main(["guarantee", *calibration, "--alpha", "0.2", "--out", str(promised), *options[0]]) == 0
+    given = [*folders(tmp_path, range(100, 103)), "--guarantees", str(promised)]
+    assert main(["evaluate", *given, "--out", str(out), *options[1]]) == 0
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["settings"]["class_names"] == NAMES
+    assert list(summary["guarantees"]["by_class"]) == NAMES[1:]
+    page = (out / "report.html").read_text()
+    for name in NAMES[1:]:  # the volumes of each are drawn
+        assert f"{name}: estimated volumes and their intervals" in page
+    assert "liver, volume: " in capsys.readouterr().out
+
+
+def test_classes_with_other_names_than_the_guarantees_are_refused(
+    calibration: list[str], tmp_path: Path, capsys: Any
+) -> None:
+    promised = tmp_path / "guarantees.json"
+    assert main(["guarantee", *calibration, "--out", str(promised), "--class-names", *NAMES]) == 0
+    given = [*folders(tmp_path, range(100, 103)), "--guarantees", str(promised), "--out", str(tmp_path / "audit")]
+    assert main(["evaluate", *given, "--class-names", "background", "tumour", "liver"]) == 2
+    said = capsys.readouterr().err
+    assert "must be those of the guarantees, background, liver, tumour; got background, tumour, liver" in said
+    assert "measuring" not in said
+
+
 def test_calibration_patients_prove_nothing(calibration: list[str], tmp_path: Path, capsys: Any) -> None:
     promised = tmp_path / "guarantees.json"
     assert main(["guarantee", *calibration, "--out", str(promised)]) == 0

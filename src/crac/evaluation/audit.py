@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -147,7 +148,8 @@ def audit(
         orientation: Orientation of ``.npz`` whose ``.pkl`` are missing: ``stored`` as in the images, or ``ras``.
         patient: Regular expression for the part of a name that says whose volume it is; by default each volume is of
             another patient.
-        guarantees: Promises about this model, to be measured as well.
+        guarantees: Promises about this model, to be measured as well. Where only they or only the protocol names the
+            classes, these names are used for both.
         jobs: Processes; each holds one volume at a time.
         ray: Ray cluster, see :func:`crac.evaluation.evaluate`.
         track: Shows progress.
@@ -167,11 +169,26 @@ def audit(
             raise InputError(f"guarantees are for {guarantees.num_classes} classes; {probabilities} has {num_classes}")
         check_patients(guarantees, cases.patients.values(), cases.names)
     chosen = with_classes(protocol, num_classes)
+    if guarantees is not None:
+        chosen, guarantees = _named_alike(chosen, guarantees)
     evaluation = evaluate(cases, replace(chosen, grid="native"), jobs=jobs, ray=ray, track=track)
     if guarantees is not None:
         evaluation.realised = realise(guarantees, cases, jobs=jobs, ray=ray, track=track)
     evaluation.views = look_at(cases, evaluation) if look else []
     return evaluation
+
+
+def _named_alike(protocol: Protocol, guarantees: Guarantees) -> tuple[Protocol, Guarantees]:
+    """Both with the same names of classes: where one of the two has numbers only, those of the other."""
+    own, names = list(protocol.class_names), guarantees.class_names
+    numbers = [str(number) for number in range(len(own))]
+    if own == numbers:
+        return replace(protocol, class_names=names), guarantees
+    if own != names and names != numbers:
+        raise InputError(f"class_names must be those of the guarantees, {', '.join(names)}; got {', '.join(own)}")
+    named = copy(guarantees)
+    named.class_names = own
+    return protocol, named
 
 
 def _patient(name: str, pattern: str) -> str:
