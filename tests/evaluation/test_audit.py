@@ -1,5 +1,6 @@
 """Cases from files, and whose they are."""
 
+import re
 from pathlib import Path
 
 import nibabel as nib
@@ -31,6 +32,11 @@ def test_names_tell_patients_apart(folders: tuple[Path, Path]) -> None:
     assert evaluation.by_patient("dsc") == {"a": 1, "b": 1}  # labels are the most probable classes
     with pytest.raises(InputError, match=r"patient must match the name of every volume; '\^a' does not match 'b_1'"):
         audit(*folders, patient="^a")
+    for empty in ("", "[0-9]*"):  # the first match in "a_1" is the nothing before it
+        with pytest.raises(
+            InputError, match=rf"patient must match a part .*; '{re.escape(empty)}' matches nothing of 'a_1'"
+        ):
+            audit(*folders, patient=empty)
     with pytest.raises(InputError, match=r"patient must be a regular expression; got '\('"):
         audit(*folders, patient="(")
     with pytest.raises(InputError, match="class_names must be 3 names, background first; got 2: x, y"):

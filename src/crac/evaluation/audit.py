@@ -198,6 +198,8 @@ def _patient(name: str, pattern: str) -> str:
         raise InputError(f"patient must be a regular expression; got {pattern!r} ({error})") from error
     if found is None:
         raise InputError(f"patient must match the name of every volume; {pattern!r} does not match {name!r}")
+    if not found[0]:  # else all volumes would be of one patient without a name
+        raise InputError(f"patient must match a part of every volume's name; {pattern!r} matches nothing of {name!r}")
     return found[0]
 
 
