@@ -13,6 +13,7 @@ from tests.cli.foreign import overconfident, write_folders
 import crac
 from crac.cli import main
 from crac.evaluation.crossfit import Gain
+from crac.metrics.ranks import Interval
 from crac.report.words import column
 
 
@@ -176,10 +177,17 @@ def test_comparing_says_of_the_best_if_it_changes_labels(
     folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     for method, said in (("vector", "vector, which changes labels; to use it"), ("class", "class; to use it")):
-        gain = {method: [Gain("nll[all]", 2.0, 1.0, (-1.0, -1.5, -0.5))]}
+        gain = {method: [Gain("nll[all]", 2.0, 1.0, Interval(-1.0, -1.5, -0.5))]}
         monkeypatch.setattr("crac.evaluation.calibrate.compare_calibrators", lambda *_, gain=gain, **__: gain)
         assert calibrate(folders, "--compare") == 0
         assert said in capsys.readouterr().out
+
+
+def test_comparing_recommends_no_method_that_shows_no_gain(tmp_path: Path, capsys: Any) -> None:
+    assert calibrate(write_folders(tmp_path, sharp=1.0), "--compare") == 0
+    said = capsys.readouterr().out
+    assert "it shows no gain over the probabilities as they are" in said
+    assert "to use it" not in said
 
 
 def test_bad_arguments(folders: tuple[Path, Path], tmp_path: Path, capsys: Any) -> None:

@@ -134,9 +134,10 @@ def fit(args: argparse.Namespace, given: Calibratable, out: Path, use: str, sour
     _show(gains)
     if calibrator is None:
         best = min(gains, key=lambda method: gains[method][0].after)
-        measure = gains[best][0].measure
+        first = gains[best][0]
         changes = "" if CALIBRATORS[best].keeps_labels else ", which changes labels"
-        print(f"lowest likelihood loss ({measure}) on patients left out: {best}{changes}; to use it: --method {best}")
+        gained = f"to use it: --method {best}" if first.shown else "it shows no gain over the probabilities as they are"
+        print(f"lowest likelihood loss ({first.measure}) on patients left out: {best}{changes}; {gained}")
         return 0
     for note in calibrator.fitted["notes"]:
         print(f"note: {note}")
