@@ -15,6 +15,7 @@ OUT receives the same kind of files as PROBABILITIES holds, with their names, ge
   NAME.nii.gz                       4-D, the classes on the first axis or the last
   NAME_0.nii.gz NAME_1.nii.gz ...   one file a class
   NAME_probabilities.nii.gz         crac predict's
+  NAME.nii.gz or NAME_1.nii.gz      3-D, binary tasks: the foreground's probability alone
 
 One volume is in memory at a time. Started again, the command goes on where it was stopped. The most probable class of a
 voxel never changes (but for vector's)."""

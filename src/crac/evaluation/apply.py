@@ -39,7 +39,8 @@ def apply_calibrator(path: Path, probabilities: Path, out: Path, track: Track = 
 
     Args:
         path: File of a calibrator.
-        probabilities: Folder of nnU-Net ``.npz``, of 4-D NIfTI with the classes first or last, or of one NIfTI a class.
+        probabilities: Folder of nnU-Net ``.npz``, of 4-D NIfTI with the classes first or last, of one NIfTI a class, or
+            of one NIfTI with the foreground's probability alone for binary tasks.
         out: Folder to write to. What is finished there already, by the same calibrator, is left alone.
         track: Shows progress.
 
