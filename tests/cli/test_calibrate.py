@@ -198,6 +198,10 @@ def test_bad_arguments(folders: tuple[Path, Path], tmp_path: Path, capsys: Any) 
         (["--out", str(tmp_path / "no" / "c.json")], "--out must be a file in a folder that exists"),
         (["--out", str(tmp_path / "c.json"), "--mirror", "--batch-size", "-3"], "--mirror, --batch-size go with RUN"),
         (["--out", str(tmp_path / "c.json"), "--folds", "1"], "folds must be a whole number of at least 2; got 1"),
+        (
+            ["--out", str(tmp_path / "c.json"), "--method", "temperature", "--radii", "1", "3"],
+            "--radii is for the methods region, class_region, class_region_affine; got --method temperature",
+        ),
     ):
         assert calibrate(folders, *more) == 2
         assert message in capsys.readouterr().err

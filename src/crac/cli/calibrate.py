@@ -111,11 +111,15 @@ def run(args: argparse.Namespace) -> int:
 def fit(args: argparse.Namespace, given: Calibratable, out: Path, use: str, source: dict[str, str]) -> int:
     """Fit a calibrator or compare all of them, write it and its page, and say what came of it and how to ``use`` it."""
     from crac.calibration import CALIBRATORS
+    from crac.errors import InputError
     from crac.evaluation.calibrate import calibrate, compare_calibrators
     from crac.files import check_writable, finite
     from crac.progress import track
     from crac.report.calibration import write_calibration_page
 
+    regional = [name for name, calibrator in CALIBRATORS.items() if calibrator.by_region]
+    if args.radii is not None and not args.compare and args.method not in regional:
+        raise InputError(f"--radii is for the methods {', '.join(regional)}; got --method {args.method}")
     calibrator, given = None, replace(given, radii=args.radii)
     if args.compare:
         gains = compare_calibrators(given, mask=args.mask, folds=args.folds, track=track)
