@@ -67,6 +67,21 @@ def test_a_process_without_a_validation_volume_waits_for_nothing(small: Any, tmp
 
 
 @pytest.mark.slow
+def test_a_network_that_fails_on_the_volumes_of_one_process_ends_both(small: Any, tmp_path: Path) -> None:
+    """The other process has no volume to see it on, and would wait for sums that never come."""
+    config = small(devices=2, dims=3, width=2, batch_size=6, epochs=1, learning_rate=1e30)
+    (tmp_path / "settings.yaml").write_text(config.dump())
+    command = [sys.executable, "-m", "crac", "train", "--config", str(tmp_path / "settings.yaml")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path / "run")], capture_output=True, text=True, timeout=200, env=environment
+    )
+    assert done.returncode == 1
+    assert "the network no longer answers with numbers after epoch 1, step 1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
 def test_errors_of_the_first_process_reach_all(small: Any, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "file").touch()

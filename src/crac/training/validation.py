@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from crac.data import Batch, Store
+from crac.errors import InputError
 from crac.evaluation.online import OnlineScores
 from crac.losses import SegmentationLoss
 
@@ -56,14 +57,26 @@ def validate(
 
     Returns:
         ``validation_loss``, and the scores of :class:`~crac.evaluation.online.OnlineScores`.
+
+    Raises:
+        InputError: The network does not answer with numbers, on this process or on another one.
     """
     scores = OnlineScores(cases, class_names, fabric.device, ignore_index)
-    total = torch.zeros(2, dtype=torch.float64, device=fabric.device)
-    for batch in batches:
-        logits = network(batch.images)
-        loss.observe(logits, batch.labels)
-        scores.update(logits, batch.labels, batch.names)
-        total += torch.stack([loss(logits, batch.labels).double(), total.new_ones(())]) * len(batch.names)
+    total = torch.zeros(3, dtype=torch.float64, device=fabric.device)
+    problem: InputError | None = None
+    try:
+        for batch in batches:
+            logits = network(batch.images)
+            loss.observe(logits, batch.labels)
+            scores.update(logits, batch.labels, batch.names)
+            total[:2] += torch.stack([loss(logits, batch.labels).double(), total.new_ones(())]) * len(batch.names)
+    except InputError as error:  # the other processes wait for this one below
+        problem = error
+        total[2] = 1
     if fabric.world_size > 1:
         torch.distributed.all_reduce(total)
+        if problem is None and total[2] > 0:
+            problem = InputError("another process observed logits that are not finite")
+    if problem is not None:
+        raise problem
     return {"validation_loss": (total[0] / total[1]).item(), **scores.compute()}
