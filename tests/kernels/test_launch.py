@@ -45,3 +45,12 @@ def test_weights_and_multipliers_of_any_layout(name: str, device: str) -> None:
     found = loss(logits, labels)
     kernels.mode = "off"
     torch.testing.assert_close(found, loss(logits, labels), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_planes_too_large_for_32_bits_are_left_to_the_eager_path(layout: torch.memory_format) -> None:
+    """With channels innermost the last pixel of a plane lies classes x pixels away from the first."""
+    logits = torch.empty(1, 64, 6000, 6000, dtype=torch.bfloat16, device="meta").to(memory_format=layout)
+    labels = torch.empty(1, 6000, 6000, dtype=torch.uint8, device="meta")
+    assert kernels.usable(logits, labels, 1, None) is (layout == torch.contiguous_format)
+    assert kernels.usable(logits[..., :5000, :5000], labels[..., :5000, :5000], 1, None) is True

@@ -43,6 +43,9 @@ def usable(logits: Tensor, labels: Tensor, radius: int, ignore_index: int | None
         and (ignore_index is None or not 0 <= ignore_index < classes)
         and 0 < labels.numel() < 2**31
         and max(batch, size[0]) < 2**16
+        # Places within a plane are counted in 32 bits.
+        and size[-2] * logits.stride(-2) + size[-1] * logits.stride(-1) < 2**31
+        and size[-2] * labels.stride(-2) + size[-1] * labels.stride(-1) < 2**31
     )
 
 
