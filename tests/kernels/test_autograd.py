@@ -152,3 +152,11 @@ def test_the_kernel_is_chosen_on_cuda_only_and_can_be_turned_off(batch: Batch) -
     assert (loss.setting(logits, labels) is not None) == logits.is_cuda
     kernels.mode = "off"
     assert loss.setting(logits, labels) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_pixels_without_weight_pull_nowhere_however_the_loss_is_scaled(dtype: torch.dtype, device: str) -> None:
+    loss = crac.build_loss("nacl", 3, class_weights=[0, 1, 1]).to(device)
+    logits = torch.randn(1, 3, 5, 4, dtype=dtype, device=device, requires_grad=True)
+    (2**16 * loss.supervised(logits, torch.zeros(1, 5, 4, dtype=torch.int64, device=device))).backward()
+    assert not logits.grad.any()

@@ -47,7 +47,9 @@ def fused_loss(
         pixels = tl.maximum(tl.sum(tl.load(totals + programs), 0), 1.0)
         penalty_weight = penalty_weight / pixels
         if class_weights is not None and not SOFT:
-            fit_weight = fit_weight / tl.maximum(tl.sum(tl.load(totals + TOTALS + programs), 0), 1.1754944e-38)
+            mass = tl.sum(tl.load(totals + TOTALS + programs), 0)
+            # Without any weight it is 0 at once: the large number for it would be infinite times `upstream`.
+            fit_weight = tl.where(mass > 0, fit_weight / tl.maximum(mass, 1.1754944e-38), 0.0)
         else:
             fit_weight = fit_weight / pixels
     if upstream is not None:

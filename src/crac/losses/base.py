@@ -172,7 +172,7 @@ class SegmentationLoss(FixedPrecision):
             return total / valid.sum().clamp(min=1)
         share = weights[labels if valid is None else torch.where(valid, labels, 0)]
         mass = share.sum() if valid is None else torch.where(valid, share, 0).sum()
-        return total / mass.clamp(min=torch.finfo(mass.dtype).tiny)
+        return total / torch.where(mass > 0, mass, 1)  # a tiny number would make infinite gradients, times 0 NaN
 
     def penalty_term(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return what the method adds for calibration, its weight included: 0, unless a method adds something."""
