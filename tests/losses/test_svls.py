@@ -32,3 +32,12 @@ def test_a_label_that_is_no_class_is_not_smoothed_away(shape, ignore_index):
 def test_a_width_at_which_no_neighbour_counts_is_refused(sigma):
     with pytest.raises(InputError, match=r"sigma must be a number of at least 0\.3"):
         crac.build_loss("svls", 3, sigma=sigma)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+def test_compiles_for_images_of_any_size():
+    loss = crac.SVLSLoss(3)
+    compiled = torch.compile(loss, fullgraph=True, dynamic=True, backend="aot_eager")
+    for shape in ((2, 9, 8), (3, 12, 7)):
+        logits, labels = batch(shape)
+        torch.testing.assert_close(compiled(logits, labels), loss(logits, labels))

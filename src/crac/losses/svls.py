@@ -38,6 +38,7 @@ class SVLSLoss(SegmentationLoss):
         super().__init__(num_classes, ignore_index=ignore_index, class_weights=class_weights, dice_weight=dice_weight)
         self.sigma = check_number("sigma", sigma, least=0.3)
         self.radius = patch_radius(kernel_size, least=3)
+        self.profile = tuple(math.exp(-((x / self.sigma) ** 2) / 2) for x in range(-self.radius, self.radius + 1))
 
     def setting(self, logits: Tensor, labels: Tensor, fit: bool = True, penalty: bool = True) -> kernels.Setting | None:
         """Describe the cross-entropy with smoothed labels to the kernel, which knows patches of side 3."""
@@ -54,11 +55,10 @@ class SVLSLoss(SegmentationLoss):
         Where a label is no class they are NaN.
         """
         dims = labels.ndim - 1
-        profile = [math.exp(-((x / self.sigma) ** 2) / 2) for x in range(-self.radius, self.radius + 1)]
-        neighbours = sum(profile) ** dims - 1  # the Gaussian is 1 at its centre
+        neighbours = sum(self.profile) ** dims - 1  # the Gaussian is 1 at its centre
         padded = pad(labels, dims, self.radius, "replicate")
         hard = one_hot(labels, self.num_classes, self.ignore_index)
-        blurred = weighted_patches(one_hot(padded, self.num_classes, self.ignore_index).float(), dims, profile)
+        blurred = weighted_patches(one_hot(padded, self.num_classes, self.ignore_index).float(), dims, self.profile)
         # The kernel is blur + (neighbours - 1) at the centre; its total is twice the neighbours' sum.
         smooth = (blurred + (neighbours - 1) * hard) / (2 * neighbours)
         known = hard.any(1, keepdim=True)
