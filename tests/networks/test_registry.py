@@ -31,6 +31,14 @@ def test_any_size_and_every_parameter_is_used(backbone: str, size: tuple[int, ..
     assert all(parameter.grad is not None for parameter in network.parameters())
 
 
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_the_least_width_is_1(backbone: str, channels: int) -> None:
+    """A level may have as many filters as the images have channels."""
+    network = build_network(backbone, channels, 2, width=1)
+    assert network(torch.randn(1, channels, 32, 32)).shape == (1, 2, 32, 32)
+
+
 def test_bad_arguments_name_what_is_accepted() -> None:
     with pytest.raises(InputError, match="backbone must be one of unet, nnunet; got 'resnet'"):
         build_network("resnet", 1, 4)

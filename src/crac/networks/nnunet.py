@@ -58,7 +58,7 @@ def build_nnunet(
         for name, child in module.named_children():
             if isinstance(child, nn.InstanceNorm2d | nn.InstanceNorm3d):
                 setattr(module, name, InstanceNorm(child.eps))
-    if channels == 1:
+    if channels == 1 and width > 1:  # with as many filters as channels the block has no such convolution
         network.input_block.conv3.conv = Scaled(network.input_block.conv3.conv.weight)
     stride = [math.prod(axis) for axis in zip(*downs, strict=True)]
     if not deep_supervision:
