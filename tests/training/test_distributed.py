@@ -93,6 +93,21 @@ def test_errors_of_the_first_process_reach_all(small: Any, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+def test_a_checkpoint_that_cannot_be_written_ends_all_processes_with_one_sentence(small: Any, tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text(small(devices=2, epochs=500, width=2, pictures=False).dump())
+    command = [sys.executable, "-m", "crac", "train", "--json", "--config", str(tmp_path / "settings.yaml")]
+    process = subprocess.Popen([*command, "--out", str(tmp_path / "run")], stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if line.startswith("epoch"):
+            break
+    (tmp_path / "run").rename(tmp_path / "gone")  # a disk that is unmounted, or full
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert said.count("cannot be written: ") == 1
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
 def test_a_signal_to_all_processes_leaves_a_run_to_resume(small: Any, tmp_path: Path) -> None:
     """Ctrl-C reaches every process; only the first says so, and Fabric finds no failed one to kill it for."""
     (tmp_path / "settings.yaml").write_text(small(devices=2, epochs=500, width=2).dump())

@@ -8,7 +8,7 @@ import gc
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -82,6 +82,19 @@ def is_first() -> bool:
     from lightning.fabric.utilities.rank_zero import rank_zero_only
 
     return bool(rank_zero_only.rank == 0)
+
+
+def on_first(fabric: Fabric, action: Callable[[], object]) -> None:
+    """Do something on one process only; if it fails, the others leave without a word, so that none waits."""
+    problem = None
+    if fabric.is_global_zero:
+        try:
+            action()
+        except InputError as error:
+            problem = error
+    problem = fabric.broadcast(problem)
+    if problem is not None:
+        raise problem if fabric.is_global_zero else SystemExit(0)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from crac.losses import SegmentationLoss, build_loss
 from crac.models.card import ModelCard
 from crac.models.window import sliding_window
 from crac.training.config import TrainConfig
-from crac.training.engine import memory_format
+from crac.training.engine import memory_format, on_first
 from crac.training.graph import GraphedStep
 from crac.training.initial import begin_from, initial_weights
 from crac.training.run import RunFolder
@@ -99,14 +99,16 @@ class Task:
 
     def save(self, state: State, epoch_finished: bool) -> None:
         """Write the checkpoint; the other processes wait for the one that does."""
-        if self.step.fabric.is_global_zero:
-            about = {"crac": __version__, "method": self.config.method, "model": self.card.model_dump(mode="json")}
+        about = {"crac": __version__, "method": self.config.method, "model": self.card.model_dump(mode="json")}
+        due = state.epoch % self.config.save_every == 0 or state.epoch == self.config.epochs
+
+        def write() -> None:
             if epoch_finished:
-                due = state.epoch % self.config.save_every == 0 or state.epoch == self.config.epochs
                 self.run.save_epoch(state, about, due)
             else:
                 self.run.save_last(state, about)
-        self.step.fabric.barrier()
+
+        on_first(self.step.fabric, write)
 
     def mean(self, value: Tensor) -> float:
         """Return the mean over processes."""

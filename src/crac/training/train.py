@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from crac.files import remove_folder
 from crac.losses.signed import SignedMultipliers
 from crac.progress import note
 from crac.training.config import TrainConfig
-from crac.training.engine import numerics, start_fabric
+from crac.training.engine import numerics, on_first, start_fabric
 from crac.training.fit import DivergedError, fit
 from crac.training.initial import initial_weights
 from crac.training.interrupt import Interrupt
@@ -77,7 +77,7 @@ def train(config: TrainConfig, out: str | Path, split: Split | None = None) -> R
         require(logger)
     fabric = start_fabric(config)
     config = fabric.broadcast(config)  # another process may have found other memory free
-    _on_first(fabric, lambda: RunFolder.create(out, config, split))
+    on_first(fabric, lambda: RunFolder.create(out, config, split))
     for text in [f"planned {plan}"] * bool(plan) + training_notes(store, split) if fabric.is_global_zero else ():
         note(text)
     return replace(_go_on(fabric, RunFolder(out), config, store, split, fresh=True), plan=plan)
@@ -105,7 +105,7 @@ def resume(run: str | Path, epochs: int | None = None) -> Result:
         config = TrainConfig.make({**config.model_dump(), "epochs": epochs})
     fabric = start_fabric(config)
     if extended:
-        _on_first(fabric, lambda: folder.extend(config))
+        on_first(fabric, lambda: folder.extend(config))
     return _go_on(fabric, folder, config, store, split)
 
 
@@ -124,12 +124,12 @@ def _go_on(
 ) -> Result:
     with contextlib.ExitStack() as stack:
         stack.enter_context(numerics(config))
-        _on_first(fabric, lambda: stack.enter_context(run.lock()))
+        on_first(fabric, lambda: stack.enter_context(run.lock()))
         stack.enter_context(_leaving_nothing(run, fresh and fabric.is_global_zero))
         stop = stack.enter_context(Interrupt())
         stack.enter_context(_explained(config, run))
         task, state = prepare_task(fabric, config, store, split, run)
-        _on_first(fabric, lambda: run.record_environment(task.device))
+        on_first(fabric, lambda: run.record_environment(task.device))
         if state.epoch >= config.epochs and fabric.is_global_zero:
             more = f"{resume_command(run.path)} --epochs {2 * config.epochs}"
             note(f"{run.path} is finished: all {config.epochs} epochs are done; to go further: {more}")
@@ -142,19 +142,6 @@ def _go_on(
         if fabric.is_global_zero and config.pictures and state.history and task.multipliers():
             plot_multipliers(state.history, run.path / "multipliers.png", f"Multipliers of {run.path.name}")
         return Result(run.path, finished, state.history)
-
-
-def _on_first(fabric: Fabric, action: Callable[[], object]) -> None:
-    """Do something on one process only; if it fails, the others leave without a word, so that none waits."""
-    problem = None
-    if fabric.is_global_zero:
-        try:
-            action()
-        except InputError as error:
-            problem = error
-    problem = fabric.broadcast(problem)
-    if problem is not None:
-        raise problem if fabric.is_global_zero else SystemExit(0)
 
 
 @contextlib.contextmanager
