@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 
 import reference
-from crac.functional import neighbourhood_proportions
+from crac.functional import neighbourhood_proportions, region_map
 from strategies import label_maps
 
 
@@ -59,3 +59,12 @@ def test_counts_do_not_overflow_a_byte():
 def test_bad_input(labels, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         neighbourhood_proportions(labels, 2, **options)
+
+
+@pytest.mark.parametrize(("classes", "ignore_index"), [(300, None), (256, -1), (60, 256), (60, 300)])
+def test_labels_of_a_byte_are_compared_as_numbers(classes, ignore_index):
+    labels = torch.randint(min(classes, 256), (2, 7, 8), generator=torch.Generator().manual_seed(0))
+    labels[:, :4, :4], labels[0, 5, 5] = 44, 0
+    for function, options in ((neighbourhood_proportions, {"num_classes": classes}), (region_map, {})):
+        found = function(labels.to(torch.uint8), ignore_index=ignore_index, **options)
+        assert torch.equal(found, function(labels, ignore_index=ignore_index, **options))

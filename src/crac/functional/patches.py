@@ -32,11 +32,17 @@ def check_integers(labels: Tensor) -> Tensor:
     return computable(labels)
 
 
-def check_labels(labels: Tensor) -> tuple[Tensor, int]:
-    """Return an integer label map ``(B, *S)``, in a type to compute with, and the number of its spatial dimensions."""
+def check_labels(labels: Tensor, *numbers: int | None) -> tuple[Tensor, int]:
+    """Return an integer label map ``(B, *S)``, in a type to compute with, and the number of its spatial dimensions.
+
+    The type also holds the ``numbers`` that labels are compared with: to a byte, -1 would be 255 and 256 be 0.
+    """
     labels = check_integers(labels)
     if labels.ndim not in (3, 4):
         raise InputError(f"labels must have shape (B, H, W) or (B, D, H, W); got {tuple(labels.shape)}")
+    held = torch.iinfo(labels.dtype)
+    if any(number is not None and not held.min <= number <= held.max for number in numbers):
+        labels = labels.long()
     return labels, labels.ndim - 1
 
 

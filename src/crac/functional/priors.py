@@ -63,7 +63,7 @@ def soft_targets(
         :func:`neighbourhood_proportions`.
     """
     shares = neighbourhood_proportions(labels, num_classes, border, kernel_size, ignore_index)
-    own = one_hot(labels, num_classes, ignore_index).to(shares.dtype)
+    own = one_hot(check_labels(labels, num_classes - 1)[0], num_classes, ignore_index).to(shares.dtype)
     inside = torch.add(smoothing / num_classes, own, alpha=1 - smoothing)
     return torch.where((region == 0).unsqueeze(1), inside, shares)
 
@@ -76,7 +76,7 @@ def neighbourhood_counts(
     The divisor is the size of the patch, or, with ``ignore_index``, ``(B, *S)``: its labels that are not ignored, at
     least 1.
     """
-    labels, dims = check_labels(labels)
+    labels, dims = check_labels(labels, num_classes - 1, ignore_index)
     radius = patch_radius(kernel_size)
     size = kernel_size**dims
     # Counting in bytes moves a quarter of the memory that floats would.

@@ -36,7 +36,7 @@ def region_map(
     Returns:
         ``(B, *S)`` tensor of ``uint8``; ignored pixels are in region 0.
     """
-    labels, dims = check_labels(labels)
+    labels, dims = check_labels(labels, ignore_index)
     low, high = bounds(labels, ignore_index)
     valid = None if ignore_index is None else labels != ignore_index
     region = torch.zeros(labels.shape, dtype=torch.uint8, device=labels.device)

@@ -56,7 +56,7 @@ class BWCRLoss(SegmentationLoss):
 
     def weights(self, labels: Tensor) -> Tensor:
         """Return the weight of every pixel, ``(B, *S)``: the largest over the foreground classes."""
-        labels, dims = check_labels(labels)
+        labels, dims = check_labels(labels, self.num_classes - 1)
         masks = one_hot(labels, self.num_classes, self.ignore_index)[:, 1:]
         return boundary_weights(masks, dims, self.reach, self.largest, self.smallest).amax(1)
 
