@@ -5,6 +5,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -163,3 +164,16 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
     assert error.count("\n") == 1
     assert re.search(message, error)
     assert not list(tmp_path.iterdir())
+
+
+def test_multipliers_need_a_validation_voxel_that_counts(small: Any, tmp_path: Path, store: Store) -> None:
+    shutil.copytree(store.path, tmp_path / "store")
+    manifest = tmp_path / "store" / "manifest.json"
+    content = json.loads(manifest.read_text())
+    for name in store.split().validation:  # as if every voxel had the label to ignore
+        content["cases"][name]["prepared_voxels"] = [0] * store.num_classes
+    manifest.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="method crac learns from the validation part of the split, and all voxels"):
+        train(small(data=tmp_path / "store", method="crac"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert train(small(data=tmp_path / "store", method="ce", epochs=1), tmp_path / "run").finished

@@ -68,7 +68,11 @@ def train(config: TrainConfig, out: str | Path, split: Split | None = None) -> R
     config = config.absolute()
     store, split = _data(config, split)
     # What only the store or this machine can prove wrong is found before anything is written.
-    training_loss(config, store)
+    learns = training_loss(config, store).multipliers is not None
+    if learns and not any(sum(store.cases[name].prepared_voxels) for name in split.validation):
+        raise InputError(
+            f"method {config.method} learns from the validation part of the split, and all voxels there are ignored"
+        )
     config, plan = planned(config, store, len(split.train))
     card = model_card(config, store)
     if config.init is not None:
