@@ -30,3 +30,14 @@ def test_deep_supervision_of_more_pixels_than_a_label_can_count():
     wrapper, labels = crac.DeepSupervision(make("crac")), torch.randint(3, (1, 600, 4))
     outputs = [torch.randn(1, 3, 600, 4), torch.randn(1, 3, 300, 2)]
     assert torch.equal(wrapper(outputs, labels.to(torch.uint8)), wrapper(outputs, labels))
+
+
+@pytest.mark.parametrize("weights", [[], [0, 0], [1, -1], [float("nan"), 1], [1, float("nan")], [1, float("inf")]])
+def test_deep_supervision_refuses_weights_that_make_no_mean(weights):
+    with pytest.raises(ValueError, match="weights must be finite, not negative nor all 0; got"):
+        crac.DeepSupervision(make("crac"), weights)
+
+
+def test_deep_supervision_of_no_output():
+    with pytest.raises(ValueError, match="outputs must hold at least one logit map; got none"):
+        crac.DeepSupervision(make("crac"))([], batch()[1])

@@ -223,6 +223,6 @@ def _check_weights(weights: ClassWeights, num_classes: int) -> Tensor | None:
         tensor = torch.as_tensor(weights, dtype=torch.float32).contiguous()  # kernels read it so
     except (TypeError, ValueError, RuntimeError):
         tensor = torch.empty(0)
-    if tensor.shape != (num_classes,) or not bool((tensor >= 0).all()):
-        raise InputError(f"class_weights must be {num_classes} numbers, none negative; got {weights!r}")
+    if tensor.shape != (num_classes,) or not bool(((tensor >= 0) & tensor.isfinite()).all()):
+        raise InputError(f"class_weights must be {num_classes} finite numbers, none negative; got {weights!r}")
     return tensor

@@ -1,5 +1,6 @@
 """A loss over the outputs of a network at several resolutions."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -22,8 +23,8 @@ class DeepSupervision(nn.Module):
 
     def __init__(self, loss: SegmentationLoss, weights: Sequence[float] | None = None) -> None:
         super().__init__()
-        if weights is not None and (min(weights, default=0) < 0 or sum(weights) <= 0):
-            raise InputError(f"weights must not be negative nor all 0; got {weights!r}")
+        if weights is not None and not (min(weights, default=0) >= 0 and 0 < sum(weights) < math.inf):
+            raise InputError(f"weights must be finite, not negative nor all 0; got {weights!r}")
         self.loss = loss
         self.weights = weights
 
@@ -38,6 +39,8 @@ class DeepSupervision(nn.Module):
         if isinstance(outputs, Tensor):
             alone: Tensor = self.loss(outputs, labels)
             return alone
+        if not len(outputs):
+            raise InputError("outputs must hold at least one logit map; got none")
         weights = [0.5**level for level in range(len(outputs))] if self.weights is None else self.weights
         if len(weights) != len(outputs):
             raise InputError(f"outputs must be {len(weights)} logit maps, one per weight; got {len(outputs)}")
