@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 PRESET = "signed"
-"""The preset of CRaC: the one whose likelihood was never worse in the benchmark, with Dice and without."""
+"""The preset of CRaC: the one whose likelihood, as trained, was never worse in the benchmark than without it."""
 CHECKPOINT = "last"
 """The checkpoint of both: on few validation patients Dice can be highest while the learning rate is still high."""
 
