@@ -80,6 +80,26 @@ def test_objectives_are_compared_by_the_same_trainings(results: list[CellResult]
     assert list(objective_tables(group_results([*nameless, *plain]))) == []  # of another suite, without objectives
 
 
+def test_ours_is_compared_with_the_loss_that_it_was_added_to(results: list[CellResult]) -> None:
+    rows = {"ce": {}, "ce-dice": {"dice_weight": 1}, "ours": {"preset": "signed"}}
+    rows["ours-dice"] = {"preset": "signed", "dice_weight": 1}
+    rows["ours-weighted"] = {"preset": "signed", "class_weights": [1, 2, 1, 1, 1]}
+    dsc = {"ce": 0.5, "ce-dice": 0.6, "ours": 0.7, "ours-dice": 0.9, "ours-weighted": 0.9}
+    found = on_splits(many_patients(results[0]), {name: [(0, 0, dsc[name])] for name in rows})
+    (group,) = group_results(
+        [
+            replace(r, settings={**r.settings, "method": loss, "method_options": rows[r.cell.method]})
+            for r in found
+            for loss in ["crac" if r.cell.method.startswith("ours") else "ce"]
+        ]
+    )
+    (table,) = (table for table in tables(group) if table.name.startswith("harm-"))
+    assert {row: table.columns[0].text(row) for row in table.rows} == {
+        "ours": "+0.200 [+0.200, +0.200] better",
+        "ours-dice": "+0.300 [+0.300, +0.300] better",
+    }
+
+
 def test_measures_of_newer_results_are_shown_where_every_result_has_them(results: list[CellResult]) -> None:
     new = [with_column(with_column(result, "ece[band]"), "of no table") for result in results]
 

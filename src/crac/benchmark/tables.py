@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from crac.benchmark.results import MAIN, MASK, MOST_SHOWN, Group, by_data
+from crac.benchmark.results import MAIN, MASK, MOST_SHOWN, CellResult, Group, by_data
 from crac.errors import require
+from crac.losses import METHODS
 from crac.metrics.claims import LEAST_PATIENTS, too_few
 from crac.report.comparison import Column, Table
 from crac.report.measure import Difference, Measure
@@ -214,7 +216,7 @@ def best_of(group: Group, methods: Sequence[str]) -> list[str]:
 def _harm(group: Group) -> Table | None:
     """CRaC with the preset ``signed`` minus the loss without it, both used in the same way; None without such rows."""
     firsts = {method: group.of[method][0] for method in group.methods}
-    ways = {m: (r.cell.calibrator, r.cell.fitted_on, r.cell.mirror) for m, r in firsts.items()}
+    ways = {m: (r.cell.calibrator, r.cell.fitted_on, r.cell.mirror, _beside(r)) for m, r in firsts.items()}
     plain = {ways[m]: m for m, r in firsts.items() if r.settings["method"] == "ce"}
     pairs = {
         method: plain[ways[method]]
@@ -226,3 +228,9 @@ def _harm(group: Group) -> Table | None:
     columns = _compared(group, pairs, lambda method, measure: group.difference(method, pairs[method], measure))
     caption = f"{group.title}: CRaC (signed) minus the same loss without it, used in the same way; intervals as above"
     return Table(f"harm-{group.name}", caption, {method: group.labels[method] for method in pairs}, columns)
+
+
+def _beside(result: CellResult) -> str:
+    """What a loss is added to, as text: the options that cross-entropy has as well, such as a weight of Dice."""
+    given = result.settings["method_options"]
+    return repr([(name, given[name]) for name in inspect.signature(METHODS["ce"]).parameters if name in given])
