@@ -34,6 +34,15 @@ def test_damaged_and_doubled_results_are_refused(tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text('{"format": 99}')
     with pytest.raises(InputError, match=r"b\.json has result format 99"):
         load_results([tmp_path])
+    for old, new, problem in (
+        ('"method": "ce", ', '"method": "mine", ', "has the method 'mine', this crac knows ce, "),
+        ('"dataset": "phantom"', '"dataset": "../phantom"', r"is not the result of a benchmark: .* '\.\./phantom\."),
+    ):
+        text = (FIXTURE / "results" / "phantom.nnunet.ce.0.json").read_text()
+        assert old in text
+        (tmp_path / "b.json").write_text(text.replace(old, new))
+        with pytest.raises(InputError, match=rf"b\.json {problem}"):
+            load_results([tmp_path])
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no results found there"):
         load_results([tmp_path / "empty"])

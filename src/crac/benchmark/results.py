@@ -112,7 +112,16 @@ class CellResult:
             for numbers in (content["volumes"], content["history"]):
                 for name, values in numbers.items():
                     numbers[name] = [math.nan if value is None else value for value in values]
-            return cls(cell=Cell(**content.pop("cell")), **content)
+            result = cls(cell=Cell(**content.pop("cell")), **content)
+            if Path(result.cell.name).name != result.cell.name:  # it becomes the name of a file
+                raise ValueError(f"the name of its cell is {result.cell.name!r}")
+            for what, name, known in (
+                ("method", result.settings["method"], METHODS),
+                ("calibrator", result.cell.calibrator or "identity", CALIBRATORS),
+            ):
+                if name not in known:
+                    raise InputError(f"{path} has the {what} {name!r}, this crac knows {', '.join(known)}")
+            return result
         except InputError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError) as error:
