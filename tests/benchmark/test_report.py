@@ -114,6 +114,32 @@ def test_the_page_says_what_was_run_and_how_patients_were_divided(results: list[
         assert f"| split | {given[0].settings['split']} |" in text
 
 
+def test_the_page_says_what_calibrators_were_fitted_on(results: list[CellResult]) -> None:
+    (plain, cool) = ([r for r in results if r.cell.method == name] for name in ("ce", "ce-temperature"))
+    assert "is fitted" not in page(plain)
+    for calibrator, mask, sentence in (
+        (
+            "temperature",
+            "all",
+            "averaged. Temperature is fitted on the validation set's likelihood, over\nall voxels. S",
+        ),
+        (
+            "class",
+            "all",
+            "averaged. Calibrators are fitted on the validation set's likelihood, over every voxel, every",
+        ),
+        (
+            "vector",
+            "label_foreground",
+            "is not background, every volume weighing the same; they change no label, but for",
+        ),
+    ):
+        fitted = [replace(r, cell=replace(r.cell, calibrator=calibrator, fitted_on=mask)) for r in cool]
+        text = page([*plain, *fitted])
+        assert sentence in text
+        assert text.count("fitted on the validation") == 1
+
+
 def test_few_patients_are_no_ground_for_claims(results: list[CellResult]) -> None:
     few, many = page(results), page([many_patients(result) for result in results])
     readings = [text.partition("## Reading")[2].partition("## Protocol")[0] for text in (few, many)]

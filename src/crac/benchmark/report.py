@@ -39,6 +39,9 @@ SUMMARY, NOTES = "summary.md", "reading.md"
 PROSE = ("introduction", "measures", "against_the_paper", "threshold", "protocol")
 """Passages that both pages have."""
 
+AS_OTHERS = ("temperature", "all")
+"""A temperature as others fit it: over all voxels, volumes weighing by their size."""
+
 
 class Section(NamedTuple):
     """What the pages show of one group: a reading in Markdown, tables, and the path and caption of each figure."""
@@ -199,6 +202,7 @@ def compose(
     }
     found = {group.name: [*drawings(group), *(draw_maps(group, maps) if maps else ())] for group in groups}
     suites = sorted({result.suite for result in results})
+    fits = {(r.cell.calibrator, r.cell.fitted_on) for r in results if r.cell.calibrator is not None}
     prose = _templates().get_template("prose.md.j2").make_module({
         "suites": suites,
         "groups": groups,
@@ -207,7 +211,10 @@ def compose(
         "incomplete": reading.incomplete,
         "first_by_rank": reading.first_by_rank,
         "regions": reading.regions,
-        "fitted_on": sorted({result.cell.fitted_on for result in results if result.cell.calibrator is not None}),
+        "temperature": AS_OTHERS in fits,
+        "fitted_on": sorted({mask for name, mask in fits if (name, mask) != AS_OTHERS}),
+        "vector": any(name == "vector" for name, _ in fits),
+        "places": words.MASKS,
         "split_seeds": ", ".join(dict.fromkeys(str(result.settings["split_seed"]) for result in results)),
         "thresholds": any(name.startswith("threshold-") for own in found.values() for name, _, _ in own),
         "paper": [one for group in groups if (one := reading.against_paper(group))] if paper else [],
