@@ -162,6 +162,24 @@ def test_other_settings_belong_elsewhere(tiny_suite: Any, tmp_path: Path) -> Non
     assert "was trained with width 2, not 4: remove it" in summary.broken["phantom.unet.ce.0"]
 
 
+def test_a_variant_that_was_measured_otherwise_belongs_elsewhere(tiny_suite: Any, tmp_path: Path) -> None:
+    """Else its seeds, old and new, would be averaged in one row."""
+
+    def suite(**variant: Any) -> Suite:
+        found: Suite = tiny_suite(methods={"ce": {"method": "ce"}}, variants={"cal": variant})
+        return found
+
+    run_benchmark(suite(calibrator="temperature"), tmp_path)
+    assert run_benchmark(suite(calibrator="temperature", label="T"), tmp_path).done
+    for variant, problem in (
+        ({"calibrator": "class"}, "calibrator 'temperature', the suite says 'class'"),
+        ({"calibrator": "temperature", "fitted_on": "all"}, "fitted_on 'band', the suite says 'all'"),
+        ({"calibrator": "temperature", "mirror": True}, "mirror False, the suite says True"),
+    ):
+        with pytest.raises(InputError, match=rf"other settings.*\n.*ce-cal\.0 was measured with {problem}"):
+            run_benchmark(suite(**variant), tmp_path)
+
+
 def test_ctrl_c_stops_the_whole_and_the_next_call_goes_on(
     tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -109,12 +109,18 @@ def _refuse_other_settings(jobs: Sequence[Job], folder: Folder) -> None:
     problems = []
     for job in jobs:
         for cell in filter(lambda cell: folder.result(cell).exists(), job.cells):
-            kept = CellResult.load(folder.result(cell)).settings
-            own = TrainConfig.written({"data": job.config.data, **kept}).model_dump(mode="json")
+            kept = CellResult.load(folder.result(cell))
+            own = TrainConfig.written({"data": job.config.data, **kept.settings}).model_dump(mode="json")
             problems += [
                 f"{cell.name} was run with {name} {own.get(name)!r}, the suite says {value!r}"
                 for name, value in job.settings.items()
                 if own.get(name) != value and not (value is None and name in PLANNED)
+            ]
+            ways = ("calibrator", "mirror", *(["fitted_on"] if cell.calibrator else []))
+            problems += [
+                f"{cell.name} was measured with {name} {before!r}, the suite says {now!r}"
+                for name, before, now in ((name, getattr(kept.cell, name), getattr(cell, name)) for name in ways)
+                if before != now
             ]
     if problems:
         raise ProblemsError(f"{folder.path} holds results of other settings, choose another --out", problems)
