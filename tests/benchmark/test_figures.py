@@ -156,3 +156,20 @@ def test_maps_show_the_methods_whose_slices_were_kept(results: list[CellResult],
     assert [axis.get_title() for axis in axes[:4]] == ["best: p1, DSC 0.500", "", "worst: p1, DSC 0.500", ""]
     assert [axis.get_aspect() for axis in axes[:4]] == [2.5] * 4
     assert len(axes[0].collections) == 2  # the outlines of one organ: label and prediction
+
+
+def test_rows_without_the_networks_as_trained_are_drawn(results: list[CellResult]) -> None:
+    """Only the network as trained keeps its logits and its curves."""
+    cool = [
+        replace(result, cell=replace(result.cell, method=f"{result.cell.method}-{number}"), logits={}, history={})
+        for result in results
+        if result.cell.calibrator is not None
+        for number in range(20)
+    ]
+    for given in (cool[:1], cool):
+        (group,) = group_results(given)
+        names = [name for name, _, _ in drawings(group)]
+        assert "reliability-phantom-nnunet" in names
+        assert "logits-phantom-nnunet" not in names
+        for _, _, draw in drawings(group):
+            draw()

@@ -30,6 +30,7 @@ def drawings(group: Group) -> Iterator[Drawing]:
     """Yield every figure a group has the results for."""
     if group.methods:
         yield f"reliability-{group.name}", "Accuracy against confidence, every method", partial(_reliability, group)
+    if _with_logits(group):
         yield f"logits-{group.name}", "Logits of the winning class and of the others", partial(_logits, group)
     if "pooled.counted" in group.runs and group.runs["pooled.counted"].notna().all():
         what = "Voxels that TACE counts, and what it says about them"
@@ -158,8 +159,12 @@ def _pool(counts: NDArray[np.float64], means: Sequence[Sequence[float | None]]) 
     return np.where(total > 0, (counts * values).sum(0) / np.maximum(total, 1), np.nan)
 
 
+def _with_logits(group: Group) -> list[str]:
+    return [method for method in group.shown if all(result.logits for result in group.of[method])]
+
+
 def _logits(group: Group) -> Figure:
-    methods = [method for method in group.shown if all(result.logits for result in group.of[method])]
+    methods = _with_logits(group)
     figure, axes = _grid(len(methods))
     low, high = group.of[methods[0]][0].logits["range"]
     shares = {}

@@ -298,8 +298,8 @@ class Group:
 
     @property
     def shown(self) -> list[str]:
-        """The rows that figures show: where there are many, the networks as trained."""
-        return self.methods if len(self.methods) <= MOST_SHOWN else self.trained
+        """The rows that figures show: where there are many, the networks as trained, if they are there."""
+        return self.methods if len(self.methods) <= MOST_SHOWN else self.trained or self.methods
 
     @property
     def fair_mask(self) -> str:
