@@ -172,6 +172,12 @@ def test_a_split_that_a_method_lacks_is_left_out_and_named(results: list[CellRes
     assert list(group.over_seeds("dsc")["mean"]) == pytest.approx([0.4, 0.9])
 
 
+def test_results_with_and_without_splits_are_not_mixed(results: list[CellResult]) -> None:
+    with_split = replace(results[0], cell=replace(results[0].cell, split=0))
+    with pytest.raises(InputError, match="some results on phantom with nnunet are of a suite with several splits and"):
+        group_results([*results, with_split])
+
+
 def test_nothing_is_claimed_of_few_patients(results: list[CellResult]) -> None:
     (group,) = group_results(results)
     found = group.difference("crac-released", "ce", MAIN[0])

@@ -264,6 +264,12 @@ class Group:
         for result in found:
             splits.setdefault(result.cell.method, set()).add(result.cell.split)
         every = set.union(*splits.values())
+        if None in every and len(every) > 1:
+            cell = found[0].cell
+            raise InputError(
+                f"some results on {cell.dataset} with {cell.backbone} are of a suite with several splits and some of "
+                "one without: the same patients would count twice, keep them in folders of their own"
+            )
         shared = set.intersection(*splits.values()) or every
         self.waiting = sorted(split for split in every - shared if split is not None)
         self.results = [result for result in found if result.cell.split in shared]
