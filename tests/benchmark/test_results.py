@@ -101,6 +101,29 @@ def test_a_row_of_the_tables_is_a_point_of_the_sweep(results: list[CellResult]) 
     assert len(group.labels) == len(group.methods) + 2
 
 
+def test_two_keywords_of_one_loss_have_a_sweep_each(results: list[CellResult]) -> None:
+    others = [
+        replace(
+            r,
+            cell=replace(r.cell, method=r.cell.method.replace("alpha", "margin"), sweep={"margin": number}),
+            settings={**r.settings, "method_options": {"alpha": 0.05, "margin": number}},
+        )
+        for r in results
+        for number in r.cell.sweep.values()
+    ]
+    content = compose(group_results([*results, *others]))
+    assert content.groups[0].sweeps == {
+        "nacl-alpha": ("alpha", {0.05: "nacl-sweep-alpha0_05", 0.5: "nacl-sweep-alpha0_5"}),
+        "nacl-margin": ("margin", {0.05: "nacl-sweep-margin0_05", 0.5: "nacl-sweep-margin0_5"}),
+    }
+    captions = {table.name: table.caption for table in content.sections[0].tables}
+    assert captions["sweep-nacl-margin-phantom-nnunet"] == "Phantom, nnunet: sensitivity of nacl to margin"
+    figures = content.sections[0].figures
+    assert figures["images/benchmark/sweep-nacl-alpha-phantom-nnunet.svg"] == "Sensitivity of nacl to its weight"
+    assert figures["images/benchmark/sweep-nacl-margin-phantom-nnunet.svg"] == "Sensitivity of nacl to margin"
+    content.drawn["images/benchmark/sweep-nacl-margin-phantom-nnunet.svg"]()
+
+
 def test_a_measure_that_some_results_lack_is_left_out_for_all(results: list[CellResult]) -> None:
     """Old and new results may lie in one folder; a column is there for every method or not at all."""
     (old,) = group_results(results)

@@ -37,8 +37,10 @@ def drawings(group: Group) -> Iterator[Drawing]:
         yield f"threshold-{group.name}", what, partial(_threshold, group)
     if _with_multipliers(group):
         yield f"multipliers-{group.name}", "Multipliers over the epochs", partial(_multipliers, group)
-    for loss in group.sweeps:
-        yield f"sweep-{loss}-{group.name}", f"Sensitivity of {loss} to its weight", partial(_sweep, group, loss)
+    for name, (option, _) in group.sweeps.items():
+        to = "its weight" if option == "alpha" else option
+        what = f"Sensitivity of {name.removesuffix(f'-{option}')} to {to}"
+        yield f"sweep-{name}-{group.name}", what, partial(_sweep, group, name)
     if len(group.shown) > 2:
         for measure in MAIN:
             table = group.by_patient(measure.key, group.shown).to_numpy().T
@@ -230,15 +232,15 @@ def _multipliers(group: Group) -> Figure:
     return _titles(figure, "epoch", "multiplier λ", f"{group.title}: multipliers, mean over seeds")
 
 
-def _sweep(group: Group, loss: str) -> Figure:
-    option, methods = group.sweeps[loss]
+def _sweep(group: Group, name: str) -> Figure:
+    option, methods = group.sweeps[name]
     figure, ((left, right),) = _axes(1, 2, (9, 3.4))
     for axis, measure in ((left, MAIN[0]), (right, MAIN[2])):
         numbers = group.over_seeds(measure.key)
         swept = numbers.loc[list(methods.values())].set_axis(list(methods)).dropna(subset="mean")
         axis.errorbar(
             swept.index, swept["mean"], swept["std"].fillna(0), color=PALETTE[0], marker=MARKERS[0], capsize=3,
-            label=f"{loss}, by {option}",
+            label=f"{name.removesuffix(f'-{option}')}, by {option}",
         )  # fmt: skip
         for index, (method, (mean, sd)) in enumerate(
             numbers.loc[group.ours].dropna(subset="mean").fillna({"std": 0}).iterrows()

@@ -7,6 +7,7 @@ import json
 import lzma
 import math
 import tarfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -252,7 +253,8 @@ class Group:
         ours: Those of them trained with CRaC.
         rivals: Those of them that the text compares ours with: NACL and temperature scaling.
         sweeps: Loss -> the keyword that was varied, and for each of its values, growing, the name of the method; a row
-            of the tables that sets the keyword among its options is one of them.
+            of the tables that sets the keyword among its options is one of them. Of several keywords each has its own,
+            called by the loss and the keyword.
         volumes: A row per method, seed and volume, a column per measure.
         runs: A row per method and seed, with the means over the volumes and what was measured once.
     """
@@ -284,8 +286,12 @@ class Group:
         self.trained = [method for method in self.methods if firsts[method].cell.as_trained]
         others = [method for method in self.methods if method not in self.ours]
         self.rivals = [m for m in others if loss[m] == "nacl" or firsts[m].cell.calibrator == "temperature"]
-        swept = {loss[method]: option for method, first in firsts.items() for option in first.cell.sweep}
-        self.sweeps = {name: (option, _sweep(name, option, firsts)) for name, option in swept.items()}
+        swept = dict.fromkeys((loss[method], option) for method, first in firsts.items() for option in first.cell.sweep)
+        number = Counter(name for name, _ in swept)
+        self.sweeps = {
+            name if number[name] == 1 else f"{name}-{option}": (option, _sweep(name, option, firsts))
+            for name, option in swept
+        }
 
         keys = [(result.cell.method, result.cell.run) for result in self.results]
         frames = [result.frame() for result in self.results]
@@ -386,6 +392,7 @@ def _sweep(loss: str, option: str, firsts: dict[str, CellResult]) -> dict[float,
     found: dict[float, str] = {}
     for method, first in firsts.items():
         value = first.settings["method_options"].get(option)
-        if first.settings["method"] == loss and value is not None and first.cell.as_trained:
+        alike = first.settings["method"] == loss and not first.cell.sweep.keys() - {option}
+        if alike and value is not None and first.cell.as_trained:
             found.setdefault(value, method)
     return dict(sorted(found.items()))

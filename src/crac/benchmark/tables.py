@@ -134,13 +134,14 @@ def tables(group: Group) -> Iterator[Table]:
         yield from (_differences(group, method) for method in (best_of(group, group.ours) if many else group.ours))
     if table := _harm(group):
         yield table
-    for loss, (option, methods) in group.sweeps.items():
+    for name, (option, methods) in group.sweeps.items():
         rows = {
             method: group.labels[method] + ("" if group.of[method][0].cell.sweep else f" {option} {value:g}")
             for value, method in methods.items()
         }
         rows |= {method: group.labels[method] for method in group.ours}
-        yield _table(group, f"sweep-{loss}", f"{title}: sensitivity of {loss} to {option}", MAIN, rows)
+        loss = name.removesuffix(f"-{option}")
+        yield _table(group, f"sweep-{name}", f"{title}: sensitivity of {loss} to {option}", MAIN, rows)
     runs = {method: ", ".join(str(result.cell.run) for result in found) for method, found in group.of.items()}
     heading = "seeds" if group.results[0].cell.split is None else "split-seed"
     rows = {method: group.labels[method] for method in [*group.methods, *group.labels]}
