@@ -5,6 +5,7 @@ import pytest
 from crac.benchmark import Suite
 from crac.benchmark.suite import SUITES
 from crac.errors import InputError
+from crac.losses import build_loss
 
 NAMES = sorted(file.stem for file in SUITES.glob("*.yaml"))
 PAPER_METHODS = {"fl", "ecp", "ls", "svls", "mbls", "nacl", "bwcr", "crac-released", "crac-paper"}
@@ -68,6 +69,13 @@ def test_sweeps_and_temperature_become_rows(tiny_suite: Any) -> None:
     assert jobs[1].cells[0].sweep == {"alpha": 0.05}
     assert jobs[4].config.seed == 4
     assert not jobs[0].config.pictures
+
+
+def test_whole_numbers_of_a_sweep_stay_whole(tiny_suite: Any) -> None:
+    suite = tiny_suite(methods={"nacl": {"method": "nacl", "sweep": {"kernel_size": [3, 5]}}})
+    for job, size in zip(suite.jobs({"phantom": SUITES}), (3, 5), strict=True):
+        assert job.name == f"phantom.unet.nacl-kernel_size{size}.0"
+        build_loss(job.config.method, 4, **job.config.method_options)
 
 
 def test_stores_and_seeds_can_be_replaced(tiny_suite: Any) -> None:

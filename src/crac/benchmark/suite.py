@@ -164,7 +164,7 @@ class Method(Strict):
     method: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     label: str | None = None
-    sweep: dict[str, Annotated[list[float], Field(min_length=1)]] = Field(default_factory=dict, max_length=1)
+    sweep: dict[str, Annotated[list[int | float], Field(min_length=1)]] = Field(default_factory=dict, max_length=1)
     temperature_of: str | None = None
 
     @model_validator(mode="after")
