@@ -107,6 +107,10 @@ def test_stores_and_seeds_can_be_replaced(tiny_suite: Any) -> None:
         ({"methods": {"a": {"method": "ce"}, "b": {"temperature_of": "a", "options": {"x": 1}}}}, "takes no options"),
         ({"methods": {"a/b": {"method": "ce"}}}, "string should match pattern"),
         ({"datasets": {"x": {}}}, "must name either a store or a phantom"),
+        (
+            {"datasets": {"a": {"store": "x"}, "b": {"store": "y", "label": "a"}}},
+            "datasets must have labels of their own, .*; got 'a' twice",
+        ),
         ({"seeds": []}, "seeds: list should have at least 1 item"),
         ({"variants": {"a": {"calibrator": "platt"}}}, "calibrator must be one of identity, .*; got 'platt'"),
         ({"variants": {"a": {"label": "x"}}}, "must name a calibrator or set mirror"),

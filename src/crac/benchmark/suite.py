@@ -251,6 +251,16 @@ class Suite(Strict):
             raise one_of("backbones", ", ".join(unknown), BACKBONES)
         return backbones
 
+    @field_validator("datasets")
+    @classmethod
+    def _told_apart(cls, datasets: dict[str, DataSet]) -> dict[str, DataSet]:
+        number = Counter(dataset.label or name for name, dataset in datasets.items())
+        if twice := [label for label, times in number.items() if times > 1]:
+            raise ValueError(
+                f"datasets must have labels of their own, columns are named by them; got {twice[0]!r} twice"
+            )
+        return datasets
+
     @field_validator("methods")
     @classmethod
     def _bases_exist(cls, methods: dict[str, Method]) -> dict[str, Method]:
