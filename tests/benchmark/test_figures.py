@@ -173,3 +173,15 @@ def test_rows_without_the_networks_as_trained_are_drawn(results: list[CellResult
         assert "logits-phantom-nnunet" not in names
         for _, _, draw in drawings(group):
             draw()
+
+
+def test_multipliers_of_trainings_of_different_lengths_are_drawn_as_far_as_all_go(results: list[CellResult]) -> None:
+    """As of results of two folders that are rendered together."""
+    first, second = (result for result in results if result.cell.method == "crac-released")
+    short = replace(second, history={name: values[:1] for name, values in second.history.items()})
+    line = drawn([first, short])["multipliers"]().axes[0].get_lines()[0]
+    assert list(line.get_xdata()) == [1]
+    name = "lambda_inner_background"
+    assert list(line.get_ydata()) == [(first.history[name][0] + second.history[name][0]) / 2]
+    line = drawn([first, replace(second, history={})])["multipliers"]().axes[0].get_lines()[0]
+    assert list(line.get_ydata()) == first.history[name]

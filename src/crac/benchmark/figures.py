@@ -214,14 +214,17 @@ def _multipliers(group: Group) -> Figure:
         prices: dict[str, dict[str, NDArray[np.float64]]] = {}
         for name in (name for name in history if name.startswith("lambda_")):
             _, region, class_ = name.split("_", 2)
-            mean = np.mean([result.history[name] for result in group.of[method]], axis=0)
+            curves = [result.history[name] for result in group.of[method] if name in result.history]
+            epochs = min(map(len, curves))  # of results of several folders some may have been trained for longer
+            mean = np.mean([curve[:epochs] for curve in curves], axis=0)
             prices.setdefault(region, {})[class_] = mean
         for number, (region, own) in enumerate(prices.items()):
             first = own[group.classes[0]]
             shared = all(np.array_equal(first, mean) for mean in own.values())
             for class_, mean in ({"all classes": first} if shared else own).items():
                 axis.plot(
-                    history["epoch"], mean, linestyle=LINES[number % len(LINES)], label=f"{class_}, {region}",
+                    history["epoch"][: len(mean)], mean, label=f"{class_}, {region}",
+                    linestyle=LINES[number % len(LINES)],
                     color="black" if shared else PALETTE[group.classes.index(class_) % len(PALETTE)],
                     marker="." if len(mean) < 3 else None, linewidth=1.3,
                 )  # fmt: skip
