@@ -201,6 +201,12 @@ def test_results_with_and_without_splits_are_not_mixed(results: list[CellResult]
         group_results([*results, with_split])
 
 
+def test_results_of_different_masks_are_not_mixed(results: list[CellResult]) -> None:
+    other = [name.replace("[union_foreground]", "[band]") for name in results[0].columns]
+    with pytest.raises(InputError, match=r"on phantom with nnunet .* share neither band nor union_foreground: keep"):
+        group_results([replace(results[0], columns=other), *results[1:]])
+
+
 def test_nothing_is_claimed_of_few_patients(results: list[CellResult]) -> None:
     (group,) = group_results(results)
     found = group.difference("crac-released", "ce", MAIN[0])

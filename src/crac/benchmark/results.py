@@ -301,6 +301,11 @@ class Group:
         once = pandas.DataFrame([result.numbers() for result in self.results], index, dtype=float)
         self.runs: DataFrame = once.join(means)
 
+        if f"nll[{self.fair_mask}]" not in self.runs:
+            raise InputError(
+                f"the results on {found[0].cell.dataset} with {found[0].cell.backbone} were measured on masks of which "
+                "they share neither band nor union_foreground: keep them in folders of their own"
+            )
         first = self.results[0]
         self.dataset, self.backbone, self.classes = first.cell.dataset, first.cell.backbone, first.classes
         self.objective = first.cell.objective
