@@ -162,6 +162,17 @@ def test_other_settings_belong_elsewhere(tiny_suite: Any, tmp_path: Path) -> Non
     assert "was trained with width 2, not 4: remove it" in summary.broken["phantom.unet.ce.0"]
 
 
+def test_results_of_other_settings_are_not_taken_over(tiny_suite: Any, tmp_path: Path) -> None:
+    """Else the folder could not be used again, with them or without."""
+    methods = {"ce": {"method": "ce"}}
+    run_benchmark(tiny_suite(methods=methods), tmp_path / "other")
+    changed = tiny_suite(methods=methods, training={"recipe": "paper", "epochs": 1, "width": 4, "accelerator": "cpu"})
+    with pytest.raises(InputError, match="was run with width 2"):
+        run_benchmark(changed, tmp_path / "out", merge=[tmp_path / "other/results"])
+    assert run_benchmark(changed, tmp_path / "out", time_limit=0).left
+    assert run_benchmark(tiny_suite(methods=methods), tmp_path / "out", merge=[tmp_path / "other/results"]).done
+
+
 def test_a_variant_that_was_measured_otherwise_belongs_elsewhere(tiny_suite: Any, tmp_path: Path) -> None:
     """Else its seeds, old and new, would be averaged in one row."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from crac.benchmark.job import Folder, do_job
-from crac.benchmark.results import CellResult
+from crac.benchmark.results import CellResult, merge_results
 from crac.benchmark.suite import Cell, Job, Suite
 from crac.data import Split, Store, phantom, prepare
 from crac.errors import InputError, ProblemsError, check_number, require
@@ -47,6 +47,7 @@ def run_benchmark(
     ray: str | None = None,
     only: Sequence[str] = (),
     time_limit: float | None = None,
+    merge: Sequence[str | Path] = (),
 ) -> Summary:
     """Run what is not finished yet.
 
@@ -58,13 +59,20 @@ def run_benchmark(
         ray: Address of a Ray cluster, ``local`` to start one.
         only: Names of methods, with ``*`` and ``?``; all by default.
         time_limit: Seconds after which no run is begun, nor one that would take longer than what is left.
+        merge: Folders of results of the same suite to take over first; where one was run with other settings, none is.
     """
     if jobs is not None:
         check_number("jobs", jobs, least=1, whole=True)
     folder = Folder(Path(out).absolute())
     stores = {name: (data.store or folder.data(name)).absolute() for name, data in suite.datasets.items()}
     chosen = _choose(suite.jobs(stores), only)
-    _refuse_other_settings(chosen, folder)
+    taken = merge_results(merge, folder.path / "results") if merge else []
+    try:
+        _refuse_other_settings(chosen, folder)
+    except InputError:
+        for path in taken:  # else no later call could use the folder
+            path.unlink()
+        raise
     for own in ("results", "maps", "broken", "."):
         remove_partials(folder.path / own)
     for name in suite.datasets:

@@ -61,16 +61,14 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps([str(path) for path in written]) if args.json else f"{len(written)} files in {args.out}")
         return 0
     refuse(args, "--render; a SUITE has its own", "maps")
-    from crac.benchmark import Suite, merge_results, run_benchmark
+    from crac.benchmark import Suite, run_benchmark
 
     suite = Suite.load(args.suite).changed(
         dict(map(_pair, args.data)), args.seeds or (), args.splits, args.backbones, args.objectives
     )
-    if args.merge:
-        merge_results(args.merge, Path(args.out) / "results")
     try:
         summary = run_benchmark(
-            suite, args.out, jobs=args.jobs, ray=args.ray, only=args.only, time_limit=args.time_limit
+            suite, args.out, jobs=args.jobs, ray=args.ray, only=args.only, time_limit=args.time_limit, merge=args.merge
         )
     except KeyboardInterrupt:
         print("finished runs are kept; give the same command again to go on", file=sys.stderr)
