@@ -10,7 +10,7 @@ from typing import Any
 from crac.benchmark.results import MAIN, MASK, MOST_SHOWN, Group
 from crac.benchmark.tables import REGIONS, best_of, column_of, on_band, paper_values
 from crac.errors import require
-from crac.metrics.claims import LEAST_PATIENTS, patient_mean, side_of_zero, too_few
+from crac.metrics.claims import LEAST_PATIENTS, too_few
 from crac.report.measure import Difference, Measure
 from crac.report.sections import in_words
 
@@ -65,10 +65,10 @@ def regions(group: Group) -> Iterator[dict[str, Any]]:
     for measure, (region, where) in zip(REGIONS[2:], WHERE.items(), strict=True):
         column = column_of(group, measure, group.methods)
         if len(known := column.values.dropna()):
-            key = f"gap.{region}[{MASK}]"
-            gaps = {method: group.by_patient(key, [method])[method] for method in known.index}
-            fewest = min(map(len, gaps.values()))
-            over = sum(side_of_zero(patient_mean(own)) > 0 for own in gaps.values())
+            gap = measure._replace(key=f"gap.{region}[{MASK}]")
+            found = [group.interval(method, gap) for method in known.index]
+            fewest = min(one.patients if one else 0 for one in found)
+            over = sum(one.side > 0 for one in found if one)
             claim = f"{over} of {len(known)} methods are overconfident"
             claim = too_few(fewest) if fewest < LEAST_PATIENTS else claim
             best = str(known.abs().idxmin())
