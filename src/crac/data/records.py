@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import Field, StringConstraints, model_validator
 
 from crac.data.recipe import Dims, Geometry, Recipe, Strict
-from crac.data.sources.source import CASE_NAME
+from crac.data.sources.source import CASE_NAME, LONGEST_NAME
 
 FORMAT = 1
 """Version of the store's layout; raised when an older program could not read a newer store."""
@@ -14,7 +14,7 @@ FileName = Literal["image.npy", "label.npy", "original_label.nii.gz"]
 FILES: tuple[FileName, ...] = get_args(FileName)
 IMAGE, LABEL, ORIGINAL_LABEL = FILES
 
-CaseName = Annotated[str, StringConstraints(pattern=f"^{CASE_NAME}$", max_length=200)]
+CaseName = Annotated[str, StringConstraints(pattern=f"^{CASE_NAME}$", max_length=LONGEST_NAME)]
 Count = Annotated[int, Field(ge=0)]
 
 

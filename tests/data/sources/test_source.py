@@ -8,7 +8,7 @@ import pytest
 
 from crac.data import prepare
 from crac.data.sources import read_acdc, read_flare, read_nnunet
-from crac.errors import InputError
+from crac.errors import InputError, ProblemsError
 
 
 @pytest.mark.parametrize("read", [read_acdc, read_flare, read_nnunet])
@@ -52,3 +52,15 @@ def test_odd_names_and_empty_sets(nnunet_raw: Path, tmp_path: Path) -> None:
         (nnunet_raw / folder).mkdir()
     with pytest.raises(InputError, match="has no labelled case"):
         prepare("nnunet", nnunet_raw, tmp_path / "store")
+
+
+def test_a_name_too_long_for_a_store_is_listed_before_anything_is_written(nnunet_raw: Path, tmp_path: Path) -> None:
+    for length, problems in ((200, 0), (201, 1)):
+        next((nnunet_raw / "imagesTr").glob("*0_0000*")).rename(nnunet_raw / "imagesTr" / f"{'0' * length}_0000.nii.gz")
+        next((nnunet_raw / "labelsTr").glob("*0.nii.gz")).rename(nnunet_raw / "labelsTr" / f"{'0' * length}.nii.gz")
+        found = read_nnunet(nnunet_raw).problems
+        assert len(found) == problems
+    assert found[0].endswith("may have 200 characters at most; it has 201")
+    with pytest.raises(ProblemsError, match="it has 201"):
+        prepare("nnunet", nnunet_raw, tmp_path / "store")
+    assert not (tmp_path / "store").exists()

@@ -14,6 +14,7 @@ PHANTOM_NOTE = "PHANTOM.txt"
 IGNORE = 255
 """Class index of voxels that nobody has labelled; they count neither in training nor in any measure."""
 CASE_NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
+LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,13 @@ def volumes(folder: Path) -> dict[str, Path]:
 
 def case_name(name: str, problems: list[str]) -> bool:
     """Whether a name can be a folder name; notes a problem if not."""
-    usable = re.fullmatch(CASE_NAME, name) is not None
-    if not usable:
-        problems.append(f"the case name {name!r} may only hold letters, digits, '_', '.', '+' and '-'")
-    return usable
+    problem = ""
+    if re.fullmatch(CASE_NAME, name) is None:
+        problem = "may only hold letters, digits, '_', '.', '+' and '-'"
+    elif len(name) > LONGEST_NAME:
+        problem = f"may have {LONGEST_NAME} characters at most; it has {len(name)}"
+    problems += [f"the case name {name!r} {problem}"] * bool(problem)
+    return not problem
 
 
 def data_set_name(folder: Path, name: str) -> str:
