@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from tests.data.layouts import write_nnunet
 
 from crac.cli import main
-from crac.data import Split, Store
+from crac.data import Split, Store, prepare
 from crac.errors import InputError
 from crac.evaluation.folds import FoldCases
 from crac.guarantees import Guarantees
@@ -171,6 +172,14 @@ def test_guarantees_rest_on_patients_left_out_and_say_what_that_is_for_the_mean(
         run_guarantees(folds, load(folds, "cpu", checkpoint="last", calibrated=False))
     for name in ("calibration.json", "guarantees.json"):
         (folds / name).unlink()
+
+
+def test_folds_that_leave_nobody_to_validate_are_refused_before_any_is_trained(small: Any, tmp_path: Path) -> None:
+    three = prepare("nnunet", write_nnunet(tmp_path / "raw", [(8, 8, 8)] * 3), tmp_path / "store")
+    with pytest.raises(InputError, match=r"a patient to train on and one to validate; 2 folds of 3 patients do not"):
+        train_folds(small(data=three.path, epochs=1), tmp_path / "out", 2)
+    assert not (tmp_path / "out").exists()
+    assert all(len(split.validation) == 1 for split in Split.k_fold(three.cases, 3))
 
 
 def test_other_settings_or_a_broken_fold_are_told(folds: Path, small: Any, store: Store, tmp_path: Path) -> None:

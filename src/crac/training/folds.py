@@ -147,6 +147,12 @@ def _plan(config: TrainConfig, path: Path, folds: int) -> list[Fold]:
     check_number("folds", folds, least=2, whole=True)
     store = Store.open(config.data)
     splits = Split.k_fold(store.cases, folds, config.split_seed)
+    if not all(split.train and split.validation for split in splits):
+        patients = len({case.patient for case in store.cases.values()})
+        raise InputError(
+            f"folds must leave each network a patient to train on and one to validate; {folds} folds of {patients} "
+            "patients do not"
+        )
     if (path / FOLDS).exists():
         own = _written(path / FOLDS)["settings"]
         left_open = [name for name in PLANNED if getattr(config, name) is None]
