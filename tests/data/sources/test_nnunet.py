@@ -40,6 +40,22 @@ def test_nnunet_with_channels(tmp_path: Path) -> None:
         assert text in problems
 
 
+def test_a_channel_that_is_not_announced_is_a_defect(tmp_path: Path) -> None:
+    raw = write_nnunet(tmp_path / "raw", [(8, 9, 10)] * 3, channels={"0": "T1", "1": "T2"})
+    content = json.loads((raw / "dataset.json").read_text())
+    (raw / "dataset.json").write_text(json.dumps(content | {"channel_names": {"0": "T1"}}))
+    assert [problem.partition("imagesTr")[2][1:] for problem in read_nnunet(raw).problems] == [
+        f"case{number}_0001.nii.gz: one channel too many, for 1 is announced" for number in range(3)
+    ]
+
+
+@pytest.mark.parametrize(("folder", "name"), [("imagesTr", "case1_0000"), ("labelsTr", "case1")])
+def test_two_files_of_one_name_are_a_defect(nnunet_raw: Path, folder: str, name: str) -> None:
+    (other := nnunet_raw / folder / f"{name}.nrrd").write_bytes(b"another version")
+    (problem,) = read_nnunet(nnunet_raw).problems
+    assert problem == f"{other} and {name}.nii.gz have one name: which of them counts cannot be told"
+
+
 def test_decathlon(tmp_path: Path) -> None:
     raw, generator = tmp_path / "Task99_Box", np.random.default_rng(0)
     for number in range(3):

@@ -17,7 +17,7 @@ def read_acdc(folder: Path) -> Source:
     cases: list[RawCase] = []
     problems: list[str] = []
     for patient in patients:
-        info, files = _read_info(patient / "Info.cfg", problems), volumes(patient)
+        info, files = _read_info(patient / "Info.cfg", problems), volumes(patient, problems)
         for phase in ("ED", "ES"):
             frame = info.get(phase, "")
             if not frame.isdigit():

@@ -42,11 +42,16 @@ def read_nnunet(folder: Path) -> Source:
 
 def pair_files(images: Path, labels: Path, channels: int) -> tuple[list[RawCase], list[str]]:
     """Cases of ``NAME_0000.nii.gz``, ``NAME_0001.nii.gz``, … and ``NAME.nii.gz``, and what is missing."""
-    found, label_of = volumes(images), volumes(labels)
+    problems: list[str] = []
+    found, label_of = volumes(images, problems), volumes(labels, problems)
     names = label_of.keys() | {name[:-5] for name in found if name[-5:-4] == "_" and name[-4:].isdigit()}
-    problems = [
-        f"{found[name]}: an image's name must end in _0000 and so on" for name in found if name[:-5] not in names
-    ]
+    for name, path in found.items():
+        if name[:-5] not in names:
+            problems.append(f"{path}: an image's name must end in _0000 and so on")
+        elif name[:-5] in label_of and name[-4:].isdigit() and int(name[-4:]) >= channels:
+            problems.append(
+                f"{path}: one channel too many, for {channels} {'is' if channels == 1 else 'are'} announced"
+            )
     cases = []
     for name in sorted(names):
         if not case_name(name, problems):

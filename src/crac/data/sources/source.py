@@ -68,11 +68,16 @@ def check_folder(folder: Path) -> None:
         raise InputError(f"RAW must hold a data set; {str(folder)!r} is empty")
 
 
-def volumes(folder: Path) -> dict[str, Path]:
-    """File stem -> path of every image in a folder, be it a file or a DICOM series; hidden ones are not data."""
-    if not folder.is_dir():
-        return {}
-    return {stem(path): path for path in sorted(folder.iterdir()) if is_image(path)}
+def volumes(folder: Path, problems: list[str]) -> dict[str, Path]:
+    """File stem -> path of every image in a folder, be it a file or a DICOM series; hidden ones are not data.
+
+    Notes a problem where two differ in their ending only.
+    """
+    found: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if is_image(path) and (other := found.setdefault(stem(path), path)) != path:
+            problems.append(f"{path} and {other.name} have one name: which of them counts cannot be told")
+    return found
 
 
 def case_name(name: str, problems: list[str]) -> bool:
