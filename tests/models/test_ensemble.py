@@ -115,6 +115,10 @@ def test_runs_and_images_are_told_apart(fold_folder: Path, store: Store, tmp_pat
         split_runs([runs[0], first, runs[1]])
     with pytest.raises(InputError, match="is given twice"):
         load([runs[0], runs[0]], "cpu")
+    (again := tmp_path / "again").symlink_to(runs[0])
+    for path in (again, runs[0] / "best.safetensors", runs[1] / ".." / "fold_0"):
+        with pytest.raises(InputError, match="is given twice"):
+            load([runs[0], path], "cpu")
     with pytest.raises(InputError, match="runs must name at least one run"):
         load([], "cpu")
     for number, arguments in enumerate(([*runs, first], [fold_folder, first])):

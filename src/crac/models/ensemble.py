@@ -153,7 +153,8 @@ def load(
     if not paths:
         raise InputError("runs must name at least one run; got none")
     members = [member for path in paths for member in (folds(path) or [path])]
-    twice = next((path for number, path in enumerate(members) if path in members[:number]), None)
+    files = [(path / f"{checkpoint}.safetensors" if path.is_dir() else path).resolve() for path in members]
+    twice = next((path for number, path in enumerate(members) if files[number] in files[:number]), None)
     if twice is not None:
         raise InputError(f"{twice} is given twice; each member of an ensemble counts once")
     own = paths[0] / CALIBRATION
