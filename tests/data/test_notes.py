@@ -51,7 +51,7 @@ def test_everything_odd_is_said_by_name(tmp_path: Path, capsys: pytest.CaptureFi
     summary = json.loads(capsys.readouterr().out)
     store = Store.open(tmp_path / "store")
     assert summary["notes"] == store_notes(store) == [
-        "1 of 5 images are constant in a channel: case1",
+        "1 of 5 images are constant in a channel once prepared: case1",
         "case3: voxels of 1 x 1 x 500 mm; is the spacing in the header right?",
         "1 of 5 cases have no labelled voxel: case0",
         "the class speck is lost in preparation, by resampling or by the crop, in 1 of the 1 cases that show it: case2",
@@ -62,10 +62,29 @@ def test_everything_odd_is_said_by_name(tmp_path: Path, capsys: pytest.CaptureFi
     assert summary["prepared_voxels"]["box"] == sum((store.label(name) == 1).sum() for name in store.cases)
     split = Split(train=["case0", "case1"], validation=["case0"], test=["case2"])
     assert training_notes(store, split) == [
-        "1 of 2 images are constant in a channel: case1",
+        "1 of 2 images are constant in a channel once prepared: case1",
         "no training case shows speck, nowhere: the network cannot learn it",
         "the validation part has no labelled voxel: neither Dice nor ECE can be measured, and no epoch is the best",
     ]
+
+
+def test_a_channel_that_scaling_makes_constant_is_named(tmp_path: Path) -> None:
+    raw = write_nnunet(tmp_path / "raw", [(12, 12, 8)] * 4, channels={"0": "CT", "1": "clicks"})
+    for case in range(4):
+        path = raw / "imagesTr" / f"case{case}_0001.nii.gz"
+        clicks = np.zeros((12, 12, 8), dtype=np.float32)
+        clicks[6, 6, : 3 + case] = 1  # of 1152 voxels, 6 are half a percent
+        nib.Nifti1Image(clicks, nib.load(path).affine).to_filename(path)
+    store = prepare("nnunet", raw, tmp_path / "store")
+    empty = [name for name in store.cases if not store.image(name)[1].any()]
+    assert empty == ["case0", "case1", "case2"]
+    said = "3 of 4 images are constant in a channel once prepared: case0, case1, case2"
+    assert store_notes(store) == [said]
+    dark = store.manifest.recipe.intensity[0].model_copy(update={"low": 1000.0, "high": 2000.0})
+    recipe = store.manifest.recipe.model_copy(update={"intensity": (dark, store.manifest.recipe.intensity[1])})
+    other = prepare("nnunet", raw, tmp_path / "dark", recipe=recipe)
+    assert not other.image("case3")[0].any()
+    assert store_notes(other)[0].startswith("4 of 4 images are constant in a channel once prepared")
 
 
 def test_training_on_nothing_is_said_to_give_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

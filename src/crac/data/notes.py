@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+from crac.data.recipe import Intensity
+from crac.data.recipes import MR_INTENSITY
+from crac.data.records import Statistics
 from crac.data.split import Split
 from crac.data.store import Store
 
@@ -48,10 +51,20 @@ def training_notes(store: Store, split: Split) -> list[str]:
 
 
 def _constant(store: Store, names: Sequence[str]) -> list[str]:
-    found = [
-        name for name in names if any(channel.minimum == channel.maximum for channel in store.cases[name].intensity)
-    ]
-    return [f"{len(found)} of {len(names)} images are constant in a channel: {_some(found)}"] if found else []
+    scales = store.manifest.recipe.intensity
+    found = [name for name in names if any(map(_flat, scales, store.cases[name].intensity))]
+    return [f"{len(found)} of {len(names)} images are constant in a channel once prepared: {_some(found)}"] * bool(
+        found
+    )
+
+
+def _flat(scale: Intensity, channel: Statistics) -> bool:
+    """Whether a channel is constant, or made so by clipping all there is to see in it, say a few bright voxels."""
+    if scale.method == "window":
+        clipped = channel.maximum <= scale.low or channel.minimum >= scale.high
+    else:
+        clipped = scale == MR_INTENSITY and channel.percentile_0_5 >= channel.percentile_99_5
+    return clipped or channel.minimum == channel.maximum
 
 
 def _prepared_voxels(store: Store, names: Sequence[str]) -> list[int]:
