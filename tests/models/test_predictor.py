@@ -22,7 +22,7 @@ def test_arrays_in_arrays_out(tmp_path: Path) -> None:
     assert probabilities.shape == (2, *image.shape)
     np.testing.assert_array_equal(labels, from_file.labels)
     np.testing.assert_allclose(probabilities, from_file.probabilities, atol=1e-6)
-    for spacing in (None, (1, 1), (1, 1, 0), (1, 1, np.nan)):
+    for spacing in (None, (1, 1), (1, 1, 0), (1, 1, np.nan), 1.5, (1, 1, "thick"), [[1, 1, 1]]):
         with pytest.raises(InputError, match="spacing must be three positive numbers"):
             model.predict(image, spacing=spacing)
     with pytest.raises(InputError, match=r"spacing is read from the file"):

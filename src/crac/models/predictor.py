@@ -189,12 +189,16 @@ def _sound(slabs: Iterator[Tensor], name: str) -> Iterator[Tensor]:
 
 
 def _ras(spacing: Sequence[float] | None) -> NDArray[np.float64]:
-    if spacing is None or len(spacing) != 3 or not all(0 < side < np.inf for side in spacing):
+    try:
+        sides = np.asarray(spacing, dtype=np.float64)
+    except (TypeError, ValueError):
+        sides = np.empty(0)
+    if sides.shape != (3,) or not all(0 < side < np.inf for side in sides):
         raise InputError(
             "spacing must be three positive numbers, in millimetres along X, Y, Z, "
             f"or the affine of the array be given; got {spacing!r}"
         )
-    return np.diag([*map(float, spacing), 1.0])
+    return np.diag([*sides, 1.0])
 
 
 def _checked(affine: NDArray[np.generic] | Sequence[Sequence[float]]) -> NDArray[np.float64]:
