@@ -58,6 +58,9 @@ def test_an_error_is_handed_on(on_gpu):
         evaluate(broken, Protocol(NAMES))
     with pytest.raises(InputError, match="cases must name at least one case; got none"):
         evaluate(LoadedCases([]), Protocol(NAMES))
+    for jobs in (0, -3):
+        with pytest.raises(InputError, match=f"jobs must be a whole number of at least 1; got {jobs}"):
+            evaluate(broken, Protocol(NAMES), jobs=jobs)
 
 
 def test_a_cluster_does_not_take_what_is_on_a_gpu():

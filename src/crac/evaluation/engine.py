@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from crac.errors import InputError
+from crac.errors import InputError, check_number
 from crac.evaluation.case import Case, CaseSource
 from crac.evaluation.measure import Evaluation, Measured, Shapes, measure
 from crac.evaluation.protocol import Protocol
@@ -44,6 +44,7 @@ def evaluate(
     """
     if not cases.names:
         raise InputError("cases must name at least one case; got none")
+    check_number("jobs", jobs, least=1, whole=True)
     if ray is not None and cases.on_gpu:
         raise InputError("a Ray cluster measures on its processors: load the model with device cpu (--device cpu)")
     evaluation = Evaluation(protocol)
