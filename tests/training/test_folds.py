@@ -182,6 +182,16 @@ def test_folds_that_leave_nobody_to_validate_are_refused_before_any_is_trained(s
     assert all(len(split.validation) == 1 for split in Split.k_fold(three.cases, 3))
 
 
+def test_settings_that_no_fold_can_train_with_leave_nothing(small: Any, tmp_path: Path) -> None:
+    for settings, message in (
+        ({"method": "ls", "method_options": {"alpha": 7}}, "alpha must be a number of at least 0 and of at most 1"),
+        ({"init": tmp_path / "nowhere"}, "init must be a run or a checkpoint; .* holds none"),
+    ):
+        with pytest.raises(InputError, match=message):
+            train_folds(small(epochs=1, **settings), tmp_path / "out", 2)
+        assert not (tmp_path / "out").exists()
+
+
 def test_other_settings_or_a_broken_fold_are_told(folds: Path, small: Any, store: Store, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds a cross-validation with other width.*: choose another --out"):
         train_folds(small(epochs=1, width=3), folds, 2)

@@ -25,7 +25,7 @@ from crac.training.config import PLANNED, TrainConfig
 from crac.training.engine import check_devices
 from crac.training.plan import planned as planned_settings
 from crac.training.run import RunFolder
-from crac.training.train import resume, train
+from crac.training.train import check_settings, resume, train
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,8 @@ def _plan(config: TrainConfig, path: Path, folds: int) -> list[Fold]:
     elif path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise InputError(f"{path} is not an empty folder: choose another --out")
     else:
+        for split in splits:
+            check_settings(config, store, split)
         path.mkdir(parents=True, exist_ok=True)
         write_json(path / FOLDS, content)
     return planned

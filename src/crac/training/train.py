@@ -67,24 +67,28 @@ def train(config: TrainConfig, out: str | Path, split: Split | None = None) -> R
     """
     config = config.absolute()
     store, split = _data(config, split)
-    # What only the store or this machine can prove wrong is found before anything is written.
-    learns = training_loss(config, store).multipliers is not None
-    if learns and not any(sum(store.cases[name].prepared_voxels) for name in split.validation):
-        raise InputError(
-            f"method {config.method} learns from the validation part of the split, and all voxels there are ignored"
-        )
     config, plan = planned(config, store, len(split.train))
-    card = model_card(config, store)
-    if config.init is not None:
-        initial_weights(config.init, card)
-    for logger in ["tensorboard"] * config.pictures + ["mlflow"] * config.mlflow:
-        require(logger)
+    check_settings(config, store, split)
     fabric = start_fabric(config)
     config = fabric.broadcast(config)  # another process may have found other memory free
     on_first(fabric, lambda: RunFolder.create(out, config, split))
     for text in [f"planned {plan}"] * bool(plan) + training_notes(store, split) if fabric.is_global_zero else ():
         note(text)
     return replace(_go_on(fabric, RunFolder(out), config, store, split, fresh=True), plan=plan)
+
+
+def check_settings(config: TrainConfig, store: Store, split: Split) -> None:
+    """Refuse what only the store or this machine can prove wrong, before anything is written."""
+    learns = training_loss(config, store).multipliers is not None
+    if learns and not any(sum(store.cases[name].prepared_voxels) for name in split.validation):
+        raise InputError(
+            f"method {config.method} learns from the validation part of the split, and all voxels there are ignored"
+        )
+    card = model_card(config, store)
+    if config.init is not None:
+        initial_weights(config.init, card)
+    for logger in ["tensorboard"] * config.pictures + ["mlflow"] * config.mlflow:
+        require(logger)
 
 
 def resume(run: str | Path, epochs: int | None = None) -> Result:
