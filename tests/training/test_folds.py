@@ -190,6 +190,9 @@ def test_settings_that_no_fold_can_train_with_leave_nothing(small: Any, tmp_path
         with pytest.raises(InputError, match=message):
             train_folds(small(epochs=1, **settings), tmp_path / "out", 2)
         assert not (tmp_path / "out").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"out cannot be written: Not a directory"):
+        train_folds(small(epochs=1), tmp_path / "file" / "out", 2)
 
 
 def test_other_settings_or_a_broken_fold_are_told(folds: Path, small: Any, store: Store, tmp_path: Path) -> None:

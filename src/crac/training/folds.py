@@ -16,7 +16,7 @@ from typing import Any
 
 from crac.data import Split, Store
 from crac.errors import InputError, check_number
-from crac.files import read_json, write_json
+from crac.files import read_json, write_json, writing
 from crac.jobs import Outcome, run_jobs
 from crac.models.checkpoint import Checkpoint, DamagedError
 from crac.models.folds import FOLDS
@@ -178,7 +178,8 @@ def _plan(config: TrainConfig, path: Path, folds: int) -> list[Fold]:
     else:
         for split in splits:
             check_settings(config, store, split)
-        path.mkdir(parents=True, exist_ok=True)
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
         write_json(path / FOLDS, content)
     return planned
 
