@@ -1,11 +1,15 @@
 """``crac prepare`` as a person meets it."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.data.layouts import write_nnunet
 
 from crac.cli import main
 from crac.data import Store, phantom
@@ -52,3 +56,26 @@ def test_a_missing_package_is_a_sentence(raw: Path, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == "crac prepare: nibabel is not installed; run: pip install 'crac[audit]'\n"
+
+
+def test_a_folder_that_may_not_be_read_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = write_nnunet(tmp_path / "raw", [(8, 8, 8)] * 3)
+    images, iterate = raw / "imagesTr", Path.iterdir
+
+    def guarded(folder: Path) -> Iterator[Path]:
+        # The tests may run as a user whom permissions do not stop.
+        if folder == images:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+        return iterate(folder)
+
+    monkeypatch.setattr(Path, "iterdir", guarded)
+    out = str(tmp_path / "out")
+    for arguments in (
+        ["prepare", "nnunet", str(raw), out],
+        ["evaluate", "--probabilities", str(images), "--labels", str(raw / "labelsTr"), "--out", out],
+    ):
+        assert main(arguments) == 2
+        assert capsys.readouterr().err == f"crac {arguments[0]}: no permission to open {images}\n"
+        assert not (tmp_path / "out").exists()

@@ -79,6 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"crac {called}: {error}", file=sys.stderr)
         return 2
+    except PermissionError as error:  # where there is something to write, an InputError says so
+        print(f"crac {called}: no permission to open {error.filename or error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print(f"crac {called}: interrupted", file=sys.stderr)
         return 130
