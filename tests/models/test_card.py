@@ -9,7 +9,7 @@ import torch
 from tests.data.layouts import write_nnunet
 
 import crac
-from crac.data import Batches, prepare
+from crac.data import Batches, Store, prepare
 from crac.data.grid import window
 from crac.errors import InputError
 from crac.models.card import ModelCard
@@ -23,6 +23,24 @@ def test_a_card_of_another_version_is_one_sentence(run: Path, tmp_path: Path) ->
     saved.save(tmp_path / "new.safetensors")
     with pytest.raises(InputError, match=r"new\.safetensors does not say .*: unknown setting 'recipe.future'$"):
         crac.load(tmp_path / "new.safetensors")
+
+
+def test_a_store_with_classes_or_channels_in_another_order_is_refused(tmp_path: Path) -> None:
+    raw = write_nnunet(tmp_path / "raw", [(8, 8, 8)] * 3, channels={"0": "T1", "1": "T2"})
+    store = prepare("nnunet", raw, tmp_path / "store")
+    card = ModelCard.of(store, "nnunet", 2, 2, None)
+
+    def changed(**names: tuple[str, ...]) -> Store:
+        return Store(store.path, store.manifest.model_copy(update=names))
+
+    card.check_store(store)
+    card.check_store(changed(class_names=("background", "cube")))
+    with pytest.raises(
+        InputError, match="its classes in the order box, background, the checkpoint has background, box"
+    ):
+        card.check_store(changed(class_names=("box", "background")))
+    with pytest.raises(InputError, match="its channels in the order T2, T1, the checkpoint has T1, T2"):
+        card.check_store(changed(channel_names=("T2", "T1")))
 
 
 @pytest.mark.parametrize("dims", [2, 3])

@@ -94,5 +94,9 @@ class ModelCard(Strict):
                     f"{store.path} has {len(other)} {what} ({', '.join(other)}), "
                     f"the checkpoint has {len(own)} ({', '.join(own)})"
                 )
+            if own != other and sorted(own) == sorted(other):  # one that is only called otherwise is the same
+                raise InputError(
+                    f"{store.path} has its {what} in the order {', '.join(other)}, the checkpoint has {', '.join(own)}"
+                )
         if self.recipe != manifest.recipe:
             raise InputError(f"{store.path} was prepared with another recipe than the checkpoint's training data")
