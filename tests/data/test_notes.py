@@ -64,7 +64,8 @@ def test_everything_odd_is_said_by_name(tmp_path: Path, capsys: pytest.CaptureFi
     assert training_notes(store, split) == [
         "1 of 2 images are constant in a channel once prepared: case1",
         "no training case shows speck, nowhere: the network cannot learn it",
-        "the validation part has no labelled voxel: neither Dice nor ECE can be measured, and no epoch is the best",
+        "the validation part has no labelled voxel: neither Dice nor ECE can be measured, and the first epoch "
+        "stays the best",
     ]
 
 
@@ -96,10 +97,14 @@ def test_training_on_nothing_is_said_to_give_no_model(tmp_path: Path, capsys: py
     assert (
         "note: 4 of 4 cases have no labelled voxel; there is nothing to learn: case0, case1, case2 and 1 more" in said
     )
-    options = ["--epochs", "1", "--width", "4", "--accelerator", "cpu", "--no-pictures"]
+    options = ["--epochs", "2", "--width", "4", "--accelerator", "cpu", "--no-pictures"]
     assert main(["train", "--data", str(tmp_path / "store"), "--out", str(tmp_path / "run"), *options]) == 0
     said = capsys.readouterr()
     assert "note: the training part has no labelled voxel: there is nothing to learn" in said.err
-    assert "note: the validation part has no labelled voxel" in said.err
+    assert (
+        "note: the validation part has no labelled voxel: neither Dice nor ECE can be measured, and the first"
+        in said.err
+    )
+    assert json.loads((tmp_path / "run" / "best.json").read_text())["epoch"] == 1
     assert "no model: the validation Dice is 0 in every epoch" in said.out
     assert "best validation Dice" not in said.out

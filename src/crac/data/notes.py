@@ -45,7 +45,8 @@ def training_notes(store: Store, split: Split) -> list[str]:
         notes.append(f"no training case shows {', '.join(missing)}: the network cannot learn it")
     if not any(judged[1:]):
         notes.append(
-            "the validation part has no labelled voxel: neither Dice nor ECE can be measured, and no epoch is the best"
+            "the validation part has no labelled voxel: neither Dice nor ECE can be measured, and the first epoch "
+            "stays the best"
         )
     return notes
 
