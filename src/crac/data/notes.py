@@ -54,9 +54,9 @@ def training_notes(store: Store, split: Split) -> list[str]:
 def _constant(store: Store, names: Sequence[str]) -> list[str]:
     scales = store.manifest.recipe.intensity
     found = [name for name in names if any(map(_flat, scales, store.cases[name].intensity))]
-    return [f"{len(found)} of {len(names)} images are constant in a channel once prepared: {_some(found)}"] * bool(
-        found
-    )
+    if not found:
+        return []
+    return [f"{len(found)} of {len(names)} images are constant in a channel once prepared: {_some(found)}"]
 
 
 def _flat(scale: Intensity, channel: Statistics) -> bool:
